@@ -161,7 +161,8 @@ def main() -> None:
     arm = with_motors(ts.load(ts.robots.panda))
     start, hold, target = tasks(arm, args.problems)
     goals = {"hold": (arm.num_dof,), "target": (3,)}
-    problem = ts.control.optimal_control(arm, running, final, DT, goals=goals, fuse=ts.fuse)
+    reach = ts.control.Phase(arm, STEPS, DT, running, final)
+    problem = ts.control.optimal_control([reach], goals=goals, fuse=ts.fuse)
     began = time.perf_counter()
     ours(problem, start[:2], hold[:2], target[:2], 1)
     print(f"kernels ready in {time.perf_counter() - began:.1f} s", flush=True)

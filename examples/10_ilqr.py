@@ -32,9 +32,8 @@ def main():
     none = torch.zeros_like(arm.friction)
     arm = arm.replace(friction=none, damping=none + 0.1, armature=none + 0.1)
     fuse, bounds = None if args.eager else ts.fuse, (-arm.effort_limit, arm.effort_limit)
-    problem = ts.control.optimal_control(
-        arm, running, final, DT, goals={"target": (3,)}, bounds=bounds, fuse=fuse
-    )
+    reach = ts.control.Phase(arm, args.steps, DT, running, final)
+    problem = ts.control.optimal_control([reach], goals={"target": (3,)}, bounds=bounds, fuse=fuse)
     g = torch.Generator().manual_seed(0)
     (q, _), (there, _) = (arm.random_state(args.arms, generator=g) for _ in range(2))
     target = ts.frame_pose(arm, there, HAND).position

@@ -42,9 +42,11 @@ def main():
     load = 0.7 * (torch.arange(arm.num_bodies) == arm.body_index("link7"))
     real = arm.replace(mass=arm.mass + load)  # kg
     problem = ts.control.optimal_control(
-        arm, running, final, DT, goals={"target": (3,)}, bounds=(-arm.effort_limit, arm.effort_limit),
+        [ts.control.Phase(arm, args.horizon, DT, running, final)],
+        goals={"target": (3,)},
+        bounds=(-arm.effort_limit, arm.effort_limit),
         fuse=None if args.eager else ts.fuse,
-    )  # fmt: skip
+    )
     q, qd = torch.tensor([0.0, 0.3, 0.0, -1.8, 0.0, 2.1, 0.0]).double(), torch.zeros(7).double()
     corners = torch.tensor(
         [[0.5, y, z] for y, z in ((-0.2, 0.6), (0.2, 0.6), (0.2, 0.3), (-0.2, 0.3))]

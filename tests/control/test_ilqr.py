@@ -75,9 +75,14 @@ def total(mech, costs, q, qd, u, target, dofs=None):
     return along.sum(-1) + at_end
 
 
+def problem_of(mech, costs, steps=STEPS, dt=DT, method="semi_implicit_euler", **options):
+    phase = ts.control.Phase(mech, steps, dt, *costs, method=method)
+    return ts.control.optimal_control([phase], **options)
+
+
 def solve(mech, costs, *given, problem=None, **options):
     goals = {"target": (mech.num_q,)}
-    problem = problem or ts.control.optimal_control(mech, *costs, DT, goals=goals)
+    problem = problem or problem_of(mech, costs, given[2].shape[-2], goals=goals)
     return ts.control.ilqr(problem, *given, **options)
 
 
@@ -168,8 +173,8 @@ def test_bounded_inputs_obey_the_conditions_of_karush_kuhn_and_tucker(exact):
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech, 2)
     free = solve(mech, costs, q, qd, u, target).u.abs().amax((0, 1))
-    problem = ts.control.optimal_control(
-        mech, *costs, DT, goals={"target": (mech.num_q,)}, bounds=(-0.5 * free, 0.5 * free)
+    problem = problem_of(
+        mech, costs, goals={"target": (mech.num_q,)}, bounds=(-0.5 * free, 0.5 * free)
     )
     found = ts.control.ilqr(problem, q, qd, u, target, exact=exact)
     assert found.converged.all()
@@ -190,9 +195,7 @@ def test_joints_without_motors_have_no_input():
     builder.link("pole", mass=0.3, com=(0, 0, -0.5), inertia=turning)
     builder.joint("hinge", "revolute", parent="cart", child="pole", axis=(0, 1, 0))
     mech, costs = builder.build(), COSTS["residuals"]
-    problem = ts.control.optimal_control(
-        mech, *costs, DT, goals={"target": (2,)}, actuated=["slide"]
-    )
+    problem = problem_of(mech, costs, goals={"target": (2,)}, actuated=["slide"])
     start = torch.tensor([0.0, 0.3], dtype=mech.dtype)
     target, u = torch.zeros_like(start), torch.zeros(STEPS, 1, dtype=mech.dtype)
     found = ts.control.ilqr(problem, start, torch.zeros_like(start), u, target)
@@ -286,13 +289,11 @@ def test_a_swing_up_whose_motor_is_at_its_limits_converges():
     builder.link("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.02 * torch.eye(3)).tolist())
     builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0), damping=0.05)
     limit, start = torch.full((1,), 3.0).double(), torch.zeros(1).double()
-    problem = ts.control.optimal_control(
-        builder.build(),
+    costs = (
         lambda mech, q, qd, u: torch.cat([0.1 * (q - torch.pi), 0.03 * qd, 0.03 * u], -1),
         lambda mech, q, qd: torch.cat([10 * (q - torch.pi), 3 * qd], -1),
-        dt=0.15,
-        bounds=(-limit, limit),
     )
+    problem = problem_of(builder.build(), costs, 16, 0.15, bounds=(-limit, limit))
     u = torch.tensor([0.4, -0.6, 0.3, 0.7]).double().repeat(4)[:, None]
     found = ts.control.ilqr(problem, start, start, u, tolerance=1e-3, max_iterations=40)
     assert found.converged and found.cost < 0.41 and (found.u.abs() == 3.0).sum() > 5
@@ -309,14 +310,14 @@ def test_samples_whose_inputs_come_to_no_bound_are_planned_once():
     limit = 0.5 * free[:1]
     assert free[1] < 0.5 * limit
     goals = {"target": (mech.num_q,)}
-    problem = ts.control.optimal_control(mech, *costs, DT, goals=goals, bounds=(-limit, limit))
+    problem = problem_of(mech, costs, goals=goals, bounds=(-limit, limit))
     planned = []
 
-    def riccati(V, *rest):
+    def backward(V, *rest):
         planned.append(len(V))
-        return problem.riccati(V, *rest)
+        return problem.backward(V, *rest)
 
-    counting = replace(problem, riccati=riccati)
+    counting = replace(problem, backward=backward)
     calm = ts.control.ilqr(counting, *(x[1:] for x in (q, qd, u, target)))
     assert len(planned) == STEPS * (
         calm.iterations[0] + 1
@@ -336,17 +337,16 @@ def test_dry_friction_that_creeps_faster_is_planned_with_as_without_it():
     builder.joint("hinge", "revolute", child="arm", axis=(0.0, 1.0, 0.0))
     arm = builder.build()
     rough = arm.replace(friction=arm.friction + 0.05)
-    goals = {"target": (1,)}
+    goals, step = {"target": (1,)}, SemiImplicitEuler(creep=0.1)
     q, u = torch.zeros(1, dtype=arm.dtype), torch.full((12, 1), 0.01, dtype=arm.dtype)
     given = (q, q, u, q + 1.0)
     smooth, rubbed = (
-        ts.control.optimal_control(mech, residuals, end_residuals, 0.02, goals=goals, creep=creep)
-        for mech, creep in ((arm, None), (rough, 0.1))
+        problem_of(mech, COSTS["residuals"], 12, 0.02, method, goals=goals)
+        for mech, method in ((arm, "semi_implicit_euler"), (rough, step))
     )
     freely = ts.control.ilqr(smooth, *given)
     found = ts.control.ilqr(rubbed, *given, max_iterations=2 * int(freely.iterations))
     assert freely.converged and found.converged
-    step = SemiImplicitEuler(creep=0.1)
     qs, qds, *_ = ts.rollout(rough, ts.State(q, q), found.u, steps=12, dt=0.02, method=step)
     assert_close(found.q, qs, rtol=0, atol=1e-12)
     assert_close(found.qd, qds, rtol=0, atol=1e-12)
@@ -361,15 +361,12 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ts.ShapeError, match="given 0 goals"):
         solve(mech, costs, q, qd, u)
     with pytest.raises(ts.ShapeError, match="u has shape"):
-        solve(mech, costs, q, qd, u[:, 1:], target)
+        solve(mech, costs, q, qd, u[:, 1:], target, problem=problem_of(mech, costs, goals=goals))
     with pytest.raises(ts.TorchskoError, match="tolerance=0"):
         solve(mech, costs, q, qd, u, target, tolerance=0)
     with pytest.raises(ts.MechanismError, match="joint"):
-        ts.control.optimal_control(mech, *costs, DT, goals=goals, actuated=["no such joint"])
+        problem_of(mech, costs, goals=goals, actuated=["no such joint"])
     with pytest.raises(ts.TorchskoError, match="method"):
-        ts.control.optimal_control(mech, *costs, DT, goals=goals, method="guess")
-    for wrong in ({"creep": 0.0}, {"creep": "0.1"}, {"creep": 0.1, "method": "rk4"}):
-        with pytest.raises(ts.TorchskoError, match=r"creep=0\.1, say"):
-            ts.control.optimal_control(mech, *costs, DT, goals=goals, **wrong)
+        problem_of(mech, costs, method="guess", goals=goals)
     with pytest.raises(ts.TorchskoError, match="bounds"):
-        ts.control.optimal_control(mech, *costs, DT, goals=goals, bounds=(u[0, 1:], u[0, 1:]))
+        problem_of(mech, costs, goals=goals, bounds=(u[0, 1:], u[0, 1:]))

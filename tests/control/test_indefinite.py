@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.control.test_ilqr import problem_of
 
 STEPS, DT = 8, 0.12
 
@@ -54,7 +55,7 @@ def least():
 def test_a_pendulum_swings_up_by_a_cost_that_is_a_number(exact):
     mech = pendulum()
     q, u = torch.zeros(1, dtype=mech.dtype), torch.full((STEPS, 1), 0.1, dtype=mech.dtype)
-    problem = ts.control.optimal_control(mech, running, below, DT)
+    problem = problem_of(mech, (running, below), STEPS, DT)
     found = ts.control.ilqr(problem, q, 0 * q, u, exact=exact, max_iterations=40)
     assert found.converged
     assert found.cost < 3 < 19 < below(mech, q, 0 * q)
@@ -66,7 +67,7 @@ def test_a_cost_as_number_and_as_residual_has_the_same_optimum():
     mech = pendulum()
     q, u = torch.zeros(1, dtype=mech.dtype), torch.full((STEPS, 1), 0.1, dtype=mech.dtype)
     costs = [
-        ts.control.ilqr(ts.control.optimal_control(mech, running, end, DT), q, 0 * q, u).cost
+        ts.control.ilqr(problem_of(mech, (running, end), STEPS, DT), q, 0 * q, u).cost
         for end in (below, below_as_residual)
     ]
     assert_close(*costs)
@@ -74,7 +75,7 @@ def test_a_cost_as_number_and_as_residual_has_the_same_optimum():
 
 def test_samples_with_a_concave_cost_do_not_change_the_others():
     mech = pendulum()
-    problem = ts.control.optimal_control(mech, running, below, DT)
+    problem = problem_of(mech, (running, below), STEPS, DT)
     q = torch.tensor([[0.0], [math.pi - 0.2]], dtype=mech.dtype)
     u = torch.full((2, STEPS, 1), 0.1, dtype=mech.dtype)
     options = {"exact": True, "max_iterations": 3}
@@ -91,20 +92,24 @@ def test_samples_with_a_concave_cost_do_not_change_the_others():
 def test_iterations_of_robots_of_their_own_end_when_all_have_converged():
     mech = pendulum()
     mech = mech.replace(mass=mech.mass * torch.tensor([[1.0], [1.3]], dtype=mech.dtype))
-    problem = ts.control.optimal_control(
-        mech, running, lambda mech, q, qd: 5 * (q - 0.5).square().sum(-1), DT
-    )
+
+    def final(mech, q, qd):
+        return 5 * (q - 0.5).square().sum(-1)
+
+    problem = problem_of(mech, (running, final), STEPS, DT)
+    (segment,) = problem.segments
     expanded, tried = [], []
 
     def expand(*args):
         expanded.append(1)
-        return problem.expand(*args)
+        return segment.expand(*args)
 
     def cost_final(*args):
         tried.append(1)
-        return problem.cost_final(*args)
+        return segment.cost_final(*args)
 
-    counted = dataclasses.replace(problem, expand=expand, cost_final=cost_final)
+    counted = dataclasses.replace(segment, expand=expand, cost_final=cost_final)
+    counted = dataclasses.replace(problem, segments=(counted,))
     q, u = torch.full((1,), 0.3, dtype=mech.dtype), torch.zeros(STEPS, 1, dtype=mech.dtype)
     found = ts.control.ilqr(counted, q, 0 * q, u)
     assert found.converged.all() and found.u.shape == (2, STEPS, 1)
@@ -117,12 +122,11 @@ def test_a_motion_that_is_optimal_already_has_the_gains_of_riccatis_equation():
     builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
     builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
     mech = builder.build(gravity=(0, 0, 0))
-    problem = ts.control.optimal_control(
-        mech,
+    costs = (
         lambda mech, q, qd, u: torch.cat([q, 0.5 * qd, 0.1 * u], -1),
         lambda mech, q, qd: torch.cat([3 * q, qd], -1),
-        DT,
     )
+    problem = problem_of(mech, costs, STEPS, DT)
     q, qd = torch.tensor([0.7]).double(), torch.tensor([-0.2]).double()
     first = ts.control.ilqr(problem, q, qd, torch.zeros(STEPS, 1).double())
     again = ts.control.ilqr(problem, q, qd, first.u, max_iterations=1)

@@ -23,8 +23,9 @@ def final(mech, q, qd):
     return (q - 0.5).square().sum(-1)
 
 
-def problem(running=running, final=final, dt=0.05, **options):
-    return ts.control.optimal_control(MECH, running, final, dt, **options)
+def problem(running=running, final=final, dt=0.05, steps=4, impact=False, **options):
+    phase = ts.control.Phase(MECH, steps, dt, running, final, impact)
+    return ts.control.optimal_control([phase], **options)
 
 
 def solved(q=Q, qd=QD, u=U, of=None, **options):
@@ -103,10 +104,20 @@ CALLS = {
     "goal of another type": (lambda: aimed(LIMIT.float()), "aim is torch.float32"),
     "goal by list": (lambda: aimed([1.0]), "aim was given as list.*torch.as_tensor"),
     "inputs of another type": (lambda: solved(u=U.float()), "u is torch.float32"),
-    "no inputs": (lambda: solved(u=None), r"u was given as NoneType.*torch.zeros\(1, 1"),
+    "no inputs": (lambda: solved(u=None), r"u was given as NoneType.*torch.zeros\(4, 1"),
     "inputs by list": (lambda: solved(u=[[0.0]]), "u was given as list"),
     "inputs of one step": (lambda: solved(u=U[0]), r"u has shape \[1\]"),
-    "no steps": (lambda: solved(u=U[:0]), "u has shape.*no steps"),
+    "no steps": (lambda: problem(steps=0), "phase 0 has steps=0"),
+    "other steps": (lambda: solved(u=U[:3]), r"u has shape \[3, 1\]"),
+    "no phases": (lambda: ts.control.optimal_control([]), r"given \[\] as phases"),
+    "a mechanism as phase": (
+        lambda: ts.control.optimal_control(MECH),
+        "given Mechanism as phases.*ts.control.Phase",
+    ),
+    "an impact with nothing": (
+        lambda: problem(impact=True),
+        "phase 0 has impact=True and a Mechanism.*HeldFrame",
+    ),
     "no velocity": (lambda: solved(qd=None), "qd was given as NoneType"),
     "start of another type": (lambda: solved(q=Q.float()), "q is torch.float32"),
     "batches": (

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.control.test_ilqr import mass_on_a_spring, robot
+from tests.control.test_ilqr import problem_of as problem_in_one_phase
 
 STEPS, DT = 6, 0.04
 
@@ -20,8 +21,8 @@ def at_end(mech, q, qd, target, reference, weight):
 
 
 def problem_of(mech, costs=(tracking, at_end), **options):
-    return ts.control.optimal_control(
-        mech, *costs, DT, goals={"target": (mech.num_dof,)},
+    return problem_in_one_phase(
+        mech, costs, goals={"target": (mech.num_dof,)},
         series={"reference": (mech.num_q,), "weight": ()}, **options,
     )  # fmt: skip
 
@@ -79,7 +80,7 @@ def test_goals_that_are_numbers_count_whatever_the_batch(batch):
             lambda mech, q, qd, u, *g: torch.cat([weight(*g) * qd, 0.05 * u], -1),
             lambda mech, q, qd, *g: weight(*g) * (q - 0.2),
         )
-        return ts.control.optimal_control(mech, *costs, DT, **options)
+        return problem_in_one_phase(mech, costs, **options)
 
     given = of(lambda g: g[..., None], goals={"g": ()})
     found = ts.control.ilqr(given, q, qd, u, g.expand(batch))
@@ -93,13 +94,11 @@ def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
     """The Riccati recursion of the value x* V x / 2 + v* x with a time-varying reference."""
     mech = mass_on_a_spring()
     wave = torch.sin(2 * torch.arange(STEPS + 1).double())[:, None]
-    problem = ts.control.optimal_control(
-        mech,
+    costs = (
         lambda mech, q, qd, u, wave: torch.cat([2 * (q - wave), 0.1 * u], -1),
         lambda mech, q, qd, wave: 5 * (q - wave),
-        DT,
-        series={"wave": (1,)},
     )
+    problem = problem_in_one_phase(mech, costs, series={"wave": (1,)})
     q, qd = torch.tensor([0.7]).double(), torch.tensor([-0.2]).double()
     found = ts.control.ilqr(problem, q, qd, torch.zeros(STEPS, 1).double(), wave, max_iterations=1)
     A, B = ts.linearize(mech, ts.State(q, qd), torch.zeros(1).double(), dt=DT)

@@ -5,7 +5,17 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.control.test_ilqr import COSTS, DT, STEPS, mass_on_a_spring, robot, solve, task, total
+from tests.control.test_ilqr import (
+    COSTS,
+    DT,
+    STEPS,
+    mass_on_a_spring,
+    problem_of,
+    robot,
+    solve,
+    task,
+    total,
+)
 
 
 def between(mech, q, target):
@@ -75,9 +85,8 @@ def test_inputs_beyond_their_bounds_begin_at_them():
     builder = ts.MechanismBuilder("mass").link("mass", mass=1.0)
     mech = builder.joint("slide", "prismatic", child="mass").build(gravity=(0, 0, 0))
     most, still = torch.tensor([0.5]).double(), torch.zeros(1).double()
-    problem = ts.control.optimal_control(
-        mech, lambda mech, q, qd, u: 0.01 * u, lambda mech, q, qd: q - 100, DT, bounds=(-most, most)
-    )
+    costs = lambda mech, q, qd, u: 0.01 * u, lambda mech, q, qd: q - 100
+    problem = problem_of(mech, costs, bounds=(-most, most))
     states = ts.rollout(mech, ts.State(still, still), most, steps=STEPS, dt=DT)[:2]
     for count in (0, 5):
         found = ts.control.ilqr(
@@ -95,12 +104,11 @@ def test_a_pole_that_falls_over_under_no_forces_may_begin_upright():
     builder.link("pole", mass=1.0, com=(0, 0, 0.5), inertia=torch.eye(3).mul(0.01).tolist())
     builder.joint("hinge", "revolute", child="pole", axis=(0, 1, 0))
     mech, steps = builder.build(), 60
-    problem = ts.control.optimal_control(
-        mech,
+    costs = (
         lambda mech, q, qd, u: torch.cat([0.1 * u, q, 0.1 * qd], -1),
         lambda mech, q, qd: torch.cat([10 * q, qd], -1),
-        0.05,
     )
+    problem = problem_of(mech, costs, steps, 0.05)
     q = torch.tensor([0.2], dtype=mech.dtype)
     u, upright = torch.zeros(steps, 1, dtype=q.dtype), torch.zeros(steps + 1, 1, dtype=q.dtype)
     once = ts.control.ilqr(problem, q, 0 * q, u)

@@ -104,10 +104,11 @@ def test_rollouts_name_the_time_step_of_another_type_as_their_kernels_do():
         ts.rollout(MECH, ts.State(Q, QD), None, steps=3, dt=torch.tensor(0.1), fused=False)
 
 
-def test_optimal_control_takes_methods_with_names_only():
+def test_optimal_control_names_what_is_no_step():
     cost = lambda *state: state[1].square().sum(-1)  # noqa: E731
-    with pytest.raises(ts.TorchskoError, match="optimal_control") as error:
-        ts.control.optimal_control(MECH, cost, cost, 0.1, method=dormand_prince())  # type: ignore[arg-type]
+    phase = ts.control.Phase(MECH, 4, 0.1, cost, cost, method=dormand_prince)  # type: ignore[arg-type]
+    with pytest.raises(ts.TorchskoError, match="not a step") as error:
+        ts.control.optimal_control([phase])
     assert "'rk4'" in str(error.value) and len(str(error.value)) < 300
 
 

@@ -156,12 +156,14 @@ def test_ilqr_moves_a_four_bar_to_a_target() -> None:
     mech = four_bar(independent=["crank_j"])
     q, qd, _ = state(mech)
     target = ts.integrate(mech, q, torch.tensor([0.5], dtype=q.dtype))
-    problem = ts.control.optimal_control(
+    phase = ts.control.Phase(
         mech,
+        10,
+        0.04,
         lambda mech, q, qd, u: 0.1 * u,
         lambda mech, q, qd: torch.cat([30 * ts.difference(mech, target, q), 3 * qd], -1),
-        dt=0.04,
     )
+    problem = ts.control.optimal_control([phase])
     found = ts.control.ilqr(problem, q, 0 * qd, torch.zeros(10, 1, dtype=q.dtype))
     assert found.converged and residual(mech, found.q) < 1e-12
     assert (found.q[-1] - target).abs().max() < 0.05

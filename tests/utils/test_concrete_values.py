@@ -85,9 +85,10 @@ def test_a_problem_takes_any_number_of_seconds(dt):
     start, push = torch.zeros(1, dtype=torch.float64), torch.zeros(20, 1, dtype=torch.float64)
 
     def found(dt):
-        problem = ts.control.optimal_control(
-            mech, lambda mech, q, qd, u: 1e-2 * u, lambda mech, q, qd: q - 1, dt=dt
+        phase = ts.control.Phase(
+            mech, 20, dt, lambda mech, q, qd, u: 1e-2 * u, lambda mech, q, qd: q - 1
         )
+        problem = ts.control.optimal_control([phase])
         return ts.control.ilqr(problem, start, start, push)
 
     torch.testing.assert_close(found(dt).q, found(float(dt)).q)

@@ -2,6 +2,7 @@
 
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
+from torchsko.control.ilqr.problem import Phase as Phase
 from torchsko.control.ilqr.problem import optimal_control as optimal_control
 from torchsko.control.ilqr.solver import ILQRResult as ILQRResult
 from torchsko.control.ilqr.solver import ilqr as ilqr

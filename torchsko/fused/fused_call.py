@@ -26,6 +26,7 @@ from torchsko.fused.tracing.content import digest_of_content
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.tracing.watch import Watch, is_within
 from torchsko.fused.workshop import Eager, Workshop, check_dtype
+from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.integrators.finite_checks import NonFiniteChoice
 from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.mechanism import Mechanism
@@ -50,6 +51,7 @@ class _Kernels:
         recipe: results and captures.
         captured: the captured tensors and values now.
         schedule: the calls whose results are compared with the function's.
+        scans: the scans of the function, by their numbers of carried and streamed inputs and direction.
     """
 
     function: FusedFunction
@@ -57,6 +59,7 @@ class _Kernels:
     def __init__(self, recipe: Recipe, captured: Captured) -> None:
         self.recipe, self.captured = recipe, captured
         self.schedule = Schedule(recipe.seconds)
+        self.scans: dict[tuple[int, int, bool], Scan] = {}
         self._spec = None if recipe.spec.is_leaf() else recipe.spec
 
     def results(self, outputs: Sequence[Tensor]) -> Any:
@@ -167,6 +170,45 @@ class FusedCall(FusedObject):
             made.schedule.verify(self.name, lambda x: function.sample(*x), inputs, rows)
         return made.results(treat_nonfinite(self.name, outputs, function.outputs, self._nonfinite))
 
+    def scan(
+        self,
+        carry: Sequence[Tensor],
+        series: Sequence[Tensor],
+        constant: Sequence[Tensor],
+        *,
+        reverse: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Repeat the function in one kernel, once for each row of the series.
+
+        The arguments of the function are the carry, a row of each series, and constant tensors. It returns a
+        tuple: the next carry, followed by further results.
+
+        Args:
+            carry: at the start, `[*batch, *shape]`.
+            series: `[*batch, steps, *shape]`.
+            constant: `[*batch, *shape]`.
+            reverse: from the last row to the first.
+
+        Returns:
+            The further results of each row, `[*batch, steps, *shape]`.
+        """
+        names, roles = self._arguments.names, (len(carry), len(series), reverse)
+        function, captured = self.current(names)
+        scans = self._made[names, ()].scans
+        if roles not in scans:
+            stacked = len(function.outputs) - len(carry)
+            of_step = LoopRoles(len(carry), len(series), stacked, 0)
+            scans[roles] = Scan(function, of_step, reverse=reverse)
+        rank = len(function.inputs[len(carry)].shape)
+        inputs = (*carry, *series, *constant, *captured, *self._parameters)
+        try:
+            found = scans[roles].of_length(series[0].shape[-1 - rank], 0)(*inputs)
+        except ChangedConstantsError:
+            self._renew()
+            return self.scan(carry, series, constant, reverse=reverse)
+        self.verify_scan(names, scans[roles], inputs, found)
+        return tuple(found[len(carry) :])
+
     def verify_scan(
         self,
         names: tuple[str, ...],
@@ -191,7 +233,8 @@ class FusedCall(FusedObject):
             for port, x in zip(one.inputs[carry:stop], inputs[carry:stop], strict=True)
         ]
         given = [x.detach() for x in (*inputs[:carry], *streamed, *inputs[stop:])]
-        rows = [x[-1] for x in first_sample(one.outputs, one(*given))]
+        last = 0 if scan.reverse else -1
+        rows = [x[last] for x in first_sample(one.outputs, one(*given))]
         sample = first_sample(one.inputs, given)
         sample[carry:stop] = [x[0] for x in sample[carry:stop]]
         made.schedule.verify(self.name, lambda x: made.function.sample(*x), sample, rows)

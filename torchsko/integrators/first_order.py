@@ -31,9 +31,13 @@ from torchsko.verbs.derivatives import forward_dynamics_expanded
 Stepping = Callable[[Dynamics], Coordinates]
 """One step as a function of the dynamics."""
 
+Expansion = Callable[[Mechanism, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+"""Maps (mech, q, qd, tau) to accelerations, followed by constraint forces, `[*batch, num_dof + rows]`, and to
+their derivatives with respect to q, qd and tau."""
+
 
 @dataclass(frozen=True, eq=False)
-class _Expanded:
+class ExpandedDynamics:
     """First-order expansion of forward dynamics at one state of a step.
 
     Attributes:
@@ -41,22 +45,22 @@ class _Expanded:
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
         tau: `[*batch, num_dof]`.
-        qdd: `[*batch, num_dof]`.
-        derivatives: of qdd with respect to q, qd and tau, `[*batch, num_dof, num_dof]` each.
+        value: accelerations and constraint forces, `[*batch, num_dof + rows]`.
+        derivatives: of the value with respect to q, qd and tau, `[*batch, num_dof + rows, num_dof]` each.
     """
 
     mech: Mechanism
     q: Tensor
     qd: Tensor
     tau: Tensor
-    qdd: Tensor
+    value: Tensor
     derivatives: tuple[Tensor, Tensor, Tensor]
 
     def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
-        """The acceleration to first order in the changes of all arguments."""
+        """The value to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
         state = Kinematics.of(mech, self.q, self.qd)
-        rates, accels = state.tree_qd, state.tree_accels(self.qdd)
+        rates, accels = state.tree_qd, state.tree_accels(self.value[..., : mech.num_dof])
         turning = transport_rate(state.tree, rates, rates)
         accels = accels if turning is None else accels + turning
         loss = rates * damping + accels * armature
@@ -65,31 +69,36 @@ class _Expanded:
             qd - self.qd,
             tau - self.tau - state.independent_forces(loss),
         )
-        return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
+        return self.value + sum(
+            matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True)
+        )
 
 
-def expand_step(step: Stepping, tau: Tensor) -> list[_Expanded]:
+def expand_step(
+    step: Stepping, tau: Tensor, expansion: Expansion = forward_dynamics_expanded
+) -> list[ExpandedDynamics]:
     """Expand forward dynamics at each state of a step in which it is evaluated."""
-    expansions: list[_Expanded] = []
+    expansions: list[ExpandedDynamics] = []
 
     def acceleration(
         mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
     ) -> Tensor:
-        qdd, to_q, to_qd, to_tau = forward_dynamics_expanded(mech, q, qd, tau)
-        expansions.append(_Expanded(mech, q, qd, tau, qdd, (to_q, to_qd, to_tau)))
-        return qdd
+        value, to_q, to_qd, to_tau = expansion(mech, q, qd, tau)
+        derivatives = to_q, to_qd, to_tau
+        expansions.append(ExpandedDynamics(mech, q, qd, tau, value, derivatives))
+        return value[..., : mech.num_dof]
 
     step(Dynamics.constant(tau, acceleration=acceleration))
     return expansions
 
 
-def first_order_dynamics(expansions: list[_Expanded], tau: Tensor) -> Dynamics:
+def first_order_dynamics(expansions: list[ExpandedDynamics], tau: Tensor) -> Dynamics:
     """Dynamics from the expansions of a step, under other joint forces."""
     remaining = iter(expansions)
 
     def acceleration(
         mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
     ) -> Tensor:
-        return next(remaining).evaluate(mech, q, qd, tau)
+        return next(remaining).evaluate(mech, q, qd, tau)[..., : mech.num_dof]
 
     return Dynamics.constant(tau, acceleration=acceleration)

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.utils.shapes import matvec
+from torchsko.control.ilqr.repeat import repeat
 
 
 class QuadraticModel(NamedTuple):
-    """Expansions along a trajectory, time first; see `torchsko.control.ilqr.expansion.ProblemFunctions`.
+    """Expansions along a trajectory, time first; see `torchsko.control.ilqr.expansion.PhaseFunctions`.
 
-    `gap` is `[steps, *batch, 2 num_dof]` in multiple shooting, otherwise `[steps, *batch, 0]`. `low` and
-    `high`, the bounds of the change of the inputs, are `[steps, *batch, num_u]`, or `[steps, *batch, 0]`
-    without bounds. `free` is 0 for inputs at an active bound, else 1.
+    `gap` is `[steps, *batch, 2 num_dof]`, zero in single shooting. `low` and `high`, the bounds of the change
+    of the inputs, are `[steps, *batch, num_u]`, or `[steps, *batch, 0]` without bounds. `descent` is the
+    gradient of the cost with respect to the inputs, and `free` 0 for inputs at an active bound, else 1.
     """
 
     A: Tensor
@@ -35,6 +35,7 @@ class QuadraticModel(NamedTuple):
     end_gradient: Tensor
     end_hessian: Tensor
     costates: Tensor
+    descent: Tensor
     free: Tensor
     low: Tensor
     high: Tensor
@@ -68,42 +69,24 @@ class FeedbackPlan(NamedTuple):
 
 
 def backward_pass(problem: OptimalControl, model: QuadraticModel, mu: Tensor) -> FeedbackPlan:
-    """Solve the model with a regularization `[*batch]`."""
-    carry, results, gap_cost = [model.end_hessian, model.end_gradient], [], mu * 0
-    shooting = model.gap.shape[-1] > 0
+    """Solve the model with a regularization `[*batch]`.
+
+    The first-order change of the cost is that of the linear model, in which gaps close.
+    """
     bounds = () if problem.bounds is None else (model.low, model.high)
-    steps = model.A, model.B, model.gradient, model.hessian, *bounds
-    for t in reversed(range(len(model.A))):
-        if shooting:
-            V, v = carry
-            Ve = matvec(V, model.gap[t])
-            gap_cost = gap_cost + (model.gap[t] * (Ve / 2 - v)).sum(-1)
-            carry = [V, v - Ve]
-        *carry, k, K, slope, curvature, size, positive_definite = problem.riccati(
-            *carry, *(x[t] for x in steps), mu
-        )
-        results.append((k, K, slope, curvature, size, positive_definite))
-    k, K, slope, curvature, size, positive_definite = (
-        torch.stack(x[::-1]) for x in zip(*results, strict=True)
-    )
-    slope, curvature = slope.sum(0), curvature.sum(0)
-    if shooting:
-        full_step = slope + curvature / 2 + gap_cost
-        slope = _slope(model, k, K)
-        curvature = 2 * (full_step - slope)
+    k, K, slope, full_step, size, positive_definite = repeat(
+        problem.backward,
+        (model.end_hessian, model.end_gradient, torch.zeros_like(model.end_gradient)),
+        (
+            model.A, model.B, model.gradient, model.hessian, model.gap, model.costates,
+            model.descent, *bounds,
+        ),
+        (mu,),
+        reverse=True,
+    )  # fmt: skip
+    slope = slope.sum(0)
+    curvature = 2 * (full_step.sum(0) - slope)
     return FeedbackPlan(k, K, slope, curvature, size.amax(0), positive_definite.amin(0) > 0)
-
-
-def _slope(model: QuadraticModel, k: Tensor, K: Tensor) -> Tensor:
-    """Predicted change of the cost, first order in alpha, as gaps close."""
-    A, B, gap, costates = model.A, model.B, model.gap, model.costates
-    descent = model.gradient[..., A.shape[-1] :] + matvec(B.mT, costates)
-    x, slope = torch.zeros_like(gap[0]), torch.zeros_like(gap[0, ..., 0])
-    for t in range(len(A)):
-        u = k[t] + matvec(K[t], x)
-        slope = slope + (descent[t] * u).sum(-1) - (costates[t] * gap[t]).sum(-1)
-        x = matvec(A[t], x) + matvec(B[t], u) - gap[t]
-    return slope
 
 
 def solve_convexified(
@@ -126,7 +109,7 @@ def solve_convexified(
         subset: compute only the samples concerned; the host then waits for the device.
     """
     rows = None
-    if subset and not problem.mech.batch_shape:  # a batched mechanism cannot be indexed
+    if subset and not problem.is_batched:  # a batched mechanism cannot be indexed
         rows = (~plan.positive_definite).nonzero()[:, 0]
         model, mu = model.select(rows), mu[rows]
     running, final = scalar_costs
@@ -141,7 +124,7 @@ def solve_convexified(
     )
 
 
-_MODEL_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)
+_MODEL_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1)
 _PLAN_BATCH_DIMS = (1, 1, 0, 0, 0, 0)
 """Batch dimension of each field of a flat batch."""
 

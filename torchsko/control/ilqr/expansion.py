@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchsko.control.ilqr.phase_dynamics import Change, Perturbed, PhaseDynamics
 from torchsko.errors import ShapeError
-from torchsko.integrators.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
-from torchsko.integrators.step import Step
+from torchsko.integrators.linearize import jacobians
 from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
@@ -26,37 +26,57 @@ Cost = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class ProblemFunctions:
-    """The functions that the solver calls, for tensors with any batch dimensions."""
+class PhaseFunctions:
+    """Functions of the steps of a phase, for tensors with any batch dimensions.
+
+    Goals are the further arguments of the costs. The last `num_goals` tensors of `step` are those of them
+    that are constant in time.
+    """
 
     running: Cost
-    final: Cost
+    final: Cost | None
+    dynamics: PhaseDynamics
     dofs: tuple[int, ...]
-    dt: float | Tensor
-    step: Step
     bounds: tuple[Tensor, Tensor] | None
+    num_goals: int
 
     def expand(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
     ) -> tuple[Tensor, ...]:
         """A, B, and the gradient and Hessian of the running cost with respect to z."""
         refuse_singular(mech)
-        A, B = linearize_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
-        columns = [B[..., k] for k in self.dofs]
-        gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
-        return A, torch.stack(columns, -1), gradient, hessian
+        nearby = self.dynamics.first_order(mech, q, qd, self.joint_forces(mech, u))
+        change = self._of_inputs(mech, nearby)
+        zero = torch.zeros_like(qd)
+        to_q, to_qd, to_u = jacobians(lambda *z: change(*z).state, zero, qd, u)
+        gradient, hessian = _expansion(self._running(mech, q, change, goals), qd, u)
+        return torch.cat([to_q, to_qd], -1), to_u, gradient, hessian
 
     def curvature(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
     ) -> Tensor:
-        """Second-order terms that `expand` omits: of residuals, and of the dynamics times the costate."""
-        step = perturbed_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
-        cost = self._running(mech, q, goals)
+        """Second-order terms that `expand` omits.
 
-        def weighted_step(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
-            return (costate * step(d, w, self.forces(mech, u))).sum(-1)
+        They are those of residuals, of the dynamics times the costate, and of constraint forces and impacts
+        in the cost.
+        """
+        change = self._of_inputs(mech, self.dynamics.exact(mech, q, qd, self.joint_forces(mech, u)))
+        cost = self._running(mech, q, change, goals)
+        value = cost(torch.zeros_like(qd), qd, u)
+        slopes: tuple[Tensor, ...] = ()
+        if value.ndim < qd.ndim and self.dynamics.enters_costs:
+            slopes = self._slopes(mech, q, change(torch.zeros_like(qd), qd, u), u, goals)
 
-        return _hessian(weighted_step, qd, u) + _second_order_residual(cost, qd, u)
+        def weighted(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+            found = change(d, w, u)
+            total = (costate * found.state).sum(-1)
+            if value.ndim == qd.ndim:
+                return total + (value * cost(d, w, u)).sum(-1)
+            for slope, x in zip(slopes, found[1:], strict=False):
+                total = total + (slope * x).sum(-1)
+            return total
+
+        return _hessian(weighted, qd, u)
 
     def expand_final(
         self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
@@ -66,25 +86,43 @@ class ProblemFunctions:
 
     def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
         """Second-order terms that the Gauss-Newton Hessian of the final cost omits."""
-        return _second_order_residual(self._final(mech, q, goals), qd, qd[..., :0])
+        cost = self._final(mech, q, goals)
+        value = cost(torch.zeros_like(qd), qd, qd[..., :0])
+        if value.ndim < qd.ndim:
+            size = 2 * qd.shape[-1]
+            return qd.new_zeros(*qd.shape[:-1], size, size)
+        return _hessian(lambda d, w, u: (value * cost(d, w, u)).sum(-1), qd, qd[..., :0])
 
     def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
         """The final cost, `[*batch]`."""
-        return _scalar(check_cost_value("final", self.final(mech, q, qd, *goals), qd), qd)
+        cost = self._final(mech, q, goals)(torch.zeros_like(qd), qd, qd[..., :0])
+        return _scalar(cost, qd)
 
-    def feedback_step(
+    def step(
         self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
-        k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
+        k: Tensor, K: Tensor, gap: Tensor, *rest: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A step under u + alpha k + K x, x being the deviation from (q_bar, qd_bar); also u and its cost."""
+        """A step under u + alpha k + K x, x being the deviation from (q_bar, qd_bar).
+
+        `rest` holds the series, alpha and the goals that are constant in time.
+
+        Returns:
+            The next state, of which 1 - alpha of the gap remains; this state again, u and the cost.
+        """
+        count = len(rest) - self.num_goals - 1
+        alpha, goals = rest[count], (*rest[count + 1 :], *rest[:count])
         x = torch.cat([subtract(mech, q_bar, q), qd - qd_bar], -1)
         u = u + alpha[..., None] * k + matvec(K, x)
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
-        cost = _scalar(check_cost_value("running", self.running(mech, q, qd, u, *goals), qd), qd)
-        return *evaluate_step(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
+        found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
+        at = Change(found.qd, found.start, found.forces)
+        cost = _scalar(self._cost(mech, q, at, u, goals), qd)
+        q_gap, qd_gap = ((1 - alpha[..., None]) * gap).tensor_split(2, -1)
+        end = add_step(mech, found.q, q_gap), found.qd + qd_gap
+        return *end, *end, u, cost
 
-    def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
+    def joint_forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces from inputs, `[*batch, num_dof]`."""
         if self.dofs == tuple(range(mech.num_dof)):
             return u
@@ -93,21 +131,57 @@ class ProblemFunctions:
         columns = [u[..., index[k]] if k in index else zero for k in range(mech.num_dof)]
         return torch.stack(columns, -1)
 
-    def scalar_costs(
+    def are_scalar(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
     ) -> tuple[bool, bool]:
         """True if the running and the final cost are scalar instead of residuals."""
-        running, final = self.running(mech, q, qd, u, *goals), self.final(mech, q, qd, *goals)
-        return running.ndim < qd.ndim, final.ndim < qd.ndim
+        at = Change(qd, qd, qd[..., :0])
+        if self.dynamics.enters_costs:
+            found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
+            at = Change(qd, found.start, found.forces)
+        final = None if self.final is None else self.final(mech, q, qd, *goals)
+        running = self._cost(mech, q, at, u, goals)
+        return running.ndim < qd.ndim, final is not None and final.ndim < qd.ndim
 
-    def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
-        return lambda d, w, u: check_cost_value(
-            "running", self.running(mech, add_step(mech, q, d), w, u, *goals), w
-        )
+    def _of_inputs(self, mech: Mechanism, nearby: Perturbed) -> Perturbed:
+        """The perturbed step as a function of inputs instead of joint forces."""
+        return lambda d, w, u: nearby(d, w, self.joint_forces(mech, u))
+
+    def _cost(
+        self, mech: Mechanism, q: Tensor, at: Change, u: Tensor, goals: Sequence[Tensor]
+    ) -> Tensor:
+        """The running cost after an impact, under constraint forces."""
+        forces = (at.forces,) if self.dynamics.has_forces else ()
+        cost = self.running(mech, q, at.start, u, *forces, *goals)
+        return check_cost_value("running", cost, at.start)
+
+    def _running(
+        self, mech: Mechanism, q: Tensor, change: Perturbed, goals: Sequence[Tensor]
+    ) -> Cost:
+        """The running cost as a function of z."""
+
+        def cost(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+            at = change(d, w, u) if self.dynamics.enters_costs else Change(w, w, w[..., :0])
+            return self._cost(mech, add_step(mech, q, d), at, u, goals)
+
+        return cost
+
+    def _slopes(
+        self, mech: Mechanism, q: Tensor, at: Change, u: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Gradients of a scalar running cost to the velocity after an impact and to the forces."""
+
+        def cost(start: Tensor, forces: Tensor) -> Tensor:
+            return self._cost(mech, q, Change(at.state, start, forces), u, goals)
+
+        value, pull = torch.func.vjp(cost, at.start, at.forces)[:2]
+        return pull(torch.ones_like(value))
 
     def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
+        assert self.final is not None
+        final = self.final
         return lambda d, w, u: check_cost_value(
-            "final", self.final(mech, add_step(mech, q, d), w, *goals), w
+            "final", final(mech, add_step(mech, q, d), w, *goals), w
         )
 
 
@@ -141,15 +215,6 @@ def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
     J = torch.cat(jacobians(cost, torch.zeros_like(qd), qd, u), -1)
     return matvec(J.mT, value), J.mT @ J
-
-
-def _second_order_residual(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
-    """Hessian of r* r(z) with constant r, which Gauss-Newton omits; zero for a scalar cost."""
-    value = cost(torch.zeros_like(qd), qd, u)
-    if value.ndim < qd.ndim:
-        size = 2 * qd.shape[-1] + u.shape[-1]
-        return qd.new_zeros(*qd.shape[:-1], size, size)
-    return _hessian(lambda d, w, u: (value * cost(d, w, u)).sum(-1), qd, u)
 
 
 def _gradient(cost: Cost) -> Cost:

@@ -23,9 +23,8 @@ from torchsko.control.ilqr.backward_pass import (
     solve_convexified,
 )
 from torchsko.control.ilqr.problem import OptimalControl
+from torchsko.control.ilqr.repeat import repeat
 from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
-from torchsko.mechanism.configuration import subtract
-from torchsko.utils.shapes import matvec
 
 ARMIJO = 1e-4
 """Fraction of the predicted descent that a step must achieve."""
@@ -51,11 +50,12 @@ def evaluate(
     problem: OptimalControl, state: SolverState, goals: list[Tensor], tolerance: float
 ) -> tuple[SolverState, QuadraticModel]:
     """Expand the problem along the trajectory, and mark converged samples."""
-    A, B, gradient, hessian = problem.expand(
-        state.q[:-1], state.qd[:-1], state.u, *(x[:-1] for x in goals)
+    A, B, gradient, hessian, end_gradient, end_hessian = problem.expand(
+        state.q, state.qd, state.u, goals
     )
-    end = problem.expand_final(state.q[-1], state.qd[-1], *(x[-1] for x in goals))
-    costates, descent = _costates(A, B, gradient, end[0])
+    costates, descent = repeat(
+        problem.costates, (end_gradient,), (A, B, gradient), (), reverse=True
+    )
     free = _free_inputs(problem, state.u, descent)
     norm = torch.where(
         state.converged, state.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
@@ -65,7 +65,8 @@ def evaluate(
     state = state._replace(gradient=norm, converged=converged)
     low, high = _step_bounds(problem, state.u)
     model = QuadraticModel(
-        A, B, gradient, hessian, end[0], end[1], costates, free, low, high, state.gap
+        A, B, gradient, hessian, end_gradient, end_hessian, costates, descent, free, low, high,
+        state.gap,
     )  # fmt: skip
     return state, model
 
@@ -125,7 +126,7 @@ def _unbounded_step(
     rows, batch = None, state
     if stop_early and not bool(selected.any()):
         return state, torch.zeros_like(selected), selected
-    if stop_early and not problem.mech.batch_shape:  # a batched mechanism cannot be indexed
+    if stop_early and not problem.is_batched:  # a batched mechanism cannot be indexed
         rows = selected.nonzero()[:, 0]
         state, goals = state.select(rows), [x.index_select(1, rows) for x in goals]
         same = full is model
@@ -153,11 +154,8 @@ def _add_curvature(
     problem: OptimalControl, state: SolverState, model: QuadraticModel, goals: list[Tensor]
 ) -> QuadraticModel:
     """The model with second derivatives of dynamics and residuals, weighted per sample."""
-    q, qd, weight = state.q, state.qd, state.exact[..., None, None]
-    curvature = problem.curvature(
-        q[:-1], qd[:-1], state.u, model.costates, *(x[:-1] for x in goals)
-    )
-    end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
+    weight = state.exact[..., None, None]
+    curvature, end = problem.curvature(state.q, state.qd, state.u, model.costates, goals)
     return model._replace(
         hessian=model.hessian + weight * curvature, end_hessian=model.end_hessian + weight * end
     )
@@ -176,33 +174,10 @@ def _solve_model(
     convexified = ~plan.positive_definite
     if stop_early and not bool(convexified.any()):
         return plan, convexified
-    scalar = problem.scalar_costs(state.q[0], state.qd[0], state.u[0], *(x[0] for x in goals))
+    scalar = problem.are_scalar(state.q, state.qd, state.u, goals)
     if full is model and not any(scalar):  # Gauss-Newton Hessians are convex
         return plan, convexified
     return solve_convexified(problem, model, state.mu, plan, scalar, stop_early), convexified
-
-
-def compute_gaps(
-    problem: OptimalControl, state: SolverState, goals: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """Gaps between the end of each step and the next state, the inputs within bounds, and the cost."""
-    q, qd, u = state.q[:-1], state.qd[:-1], state.u
-    zero = torch.zeros_like(u[..., 0])
-    no_feedback = torch.zeros_like(u), state.K, zero
-    q, qd, u, cost = problem.feedback_step(q, qd, q, qd, u, *no_feedback, *(x[:-1] for x in goals))
-    gap = torch.cat([subtract(problem.mech, q, state.q[1:]), state.qd[1:] - qd], -1)
-    end = problem.cost_final(state.q[-1], state.qd[-1], *(x[-1] for x in goals))
-    return gap, u, cost.sum(0) + end
-
-
-def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Costates after each step, and the gradient of the cost with respect to all inputs, time first."""
-    x, p, costates, gradients = end.shape[-1], end, [], []
-    for t in reversed(range(len(A))):
-        costates.append(p)
-        gradients.append(gradient[t, ..., x:] + matvec(B[t].mT, p))
-        p = gradient[t, ..., :x] + matvec(A[t].mT, p)
-    return torch.stack(costates[::-1]), torch.stack(gradients[::-1])
 
 
 def _free_inputs(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
@@ -232,11 +207,10 @@ def _line_search(
     k, K, slope, curvature, _, solvable = plan
     selected = solvable & ~state.converged
     gap_sum, weight = state.gap.abs().sum(-1).sum(0), state.weight
-    if state.shooting:
-        # This weight keeps half of the predicted reduction of the gaps, whatever the cost does.
-        least = 2 * (slope + torch.clamp(curvature, min=0) / 2)
-        least = least / torch.clamp(gap_sum, min=MIN_GAP_SUM)
-        weight = torch.where(gap_sum > MIN_GAP_SUM, torch.maximum(weight, least), weight)
+    # This weight keeps half of the predicted reduction of the gaps, whatever the cost does.
+    least = 2 * (slope + torch.clamp(curvature, min=0) / 2)
+    least = least / torch.clamp(gap_sum, min=MIN_GAP_SUM)
+    weight = torch.where(gap_sum > MIN_GAP_SUM, torch.maximum(weight, least), weight)
     penalty = weight * gap_sum
     slack = COST_ROUNDING * torch.finfo(slope.dtype).eps * (state.cost.abs() + penalty)
     accepted, alpha = torch.zeros_like(selected), torch.ones_like(slope)
@@ -245,9 +219,7 @@ def _line_search(
         searching = selected & ~accepted
         if stop_early and not bool(searching.any()):
             break
-        subset = (
-            stop_early and not problem.mech.batch_shape
-        )  # a batched mechanism cannot be indexed
+        subset = stop_early and not problem.is_batched  # a batched mechanism cannot be indexed
         rows = searching.nonzero()[:, 0] if subset else None
         *after, cost_after = rollout_policy(problem, state, k, K, alpha, goals, rows)
         predicted = alpha * slope + alpha * alpha / 2 * curvature - alpha * penalty

@@ -1,13 +1,17 @@
-r"""Optimal control problems of a mechanism.
+r"""Optimal control problems of a mechanism, with phases.
 
 A problem determines the inputs u of N steps that minimize
 
-.. math:: J = \sum_{t < N} l(q_t, \dot q_t, u_t) + l_N(q_N, \dot q_N)
+.. math:: J = \sum_{t < N} l_t(q_t, \dot q_t, u_t, f_t) + \sum_p L_p(q_{N_p}, \dot q_{N_p})
 
-from a given initial state. Near a trajectory z = [d; w; u] stands for the configuration integrate(q, d), the
-velocity w and the input u, so quaternions count with three coordinates. A cost that returns a vector r stands
-for |r|^2 / 2. Its Hessian is the Gauss-Newton approximation J_r* J_r; the curvature adds the remaining terms
-and those of the dynamics, weighted by the costates.
+from a given initial state, with the constraint forces f and a final cost at the end of each phase p. Near a
+trajectory z = [d; w; u] stands for the configuration integrate(q, d), the velocity w and the input u, so
+quaternions count with three coordinates. A cost that returns a vector r stands for |r|^2 / 2. Its Hessian is
+the Gauss-Newton approximation J_r* J_r; the curvature adds the remaining terms and those of the dynamics,
+weighted by the costates.
+
+An impact precedes the first step of its phase. The state at that step is the one before the impact, and the
+step leads from it through the impact to the next state.
 """
 
 from __future__ import annotations
@@ -18,26 +22,104 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.expansion import Cost, ProblemFunctions
+from torchsko.control.ilqr.expansion import Cost, PhaseFunctions
+from torchsko.control.ilqr.phase_dynamics import PhaseDynamics
 from torchsko.control.ilqr.problem_checks import (
     actuated_dofs,
     check_bounds,
     check_cost,
+    check_phases,
     parse_shapes,
 )
-from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
+from torchsko.control.ilqr.riccati_step import (
+    backward_step,
+    bounded_backward_step,
+    costate_step,
+)
 from torchsko.errors import TorchskoError
-from torchsko.integrators.implicit import SemiImplicitEuler
-from torchsko.integrators.integrators import INTEGRATORS, check_method_name
 from torchsko.integrators.step import Step
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.time_step import check_dt
-from torchsko.utils.numbers import as_number
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 Compiler = Callable[..., Any]
+"""Compiles a function; see `torchsko.fuse`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A part of a motion in which dynamics and costs have one form, such as stance or flight.
+
+    Costs are twice differentiable functions of tensors with any batch dimensions. They return a number for
+    each sample `[*batch]`, or residuals `[*batch, r]`, of which half the square counts.
+
+    Attributes:
+        mech: the mechanism, or a mechanism with held frames or cut loops (`torchsko.constrain`). Values of a
+            layer are read once. All phases of a problem have the same joints.
+        steps: number of time steps.
+        dt: time step [s], positive; a number, or a tensor of shape [].
+        running: the cost of a step, (mech, q, qd, u, *goals, *series) for a free mechanism. If constraints or
+            contacts act, (mech, q, qd, u, forces, *goals, *series), with their forces `[*batch, rows]` in the
+            order of the constraints [N m, N]; see `torchsko.constraints.HeldMechanism`.
+        final: the cost of the state at the end of the phase, (mech, q, qd, *goals, *series); None for none.
+            Before an impact it sees the velocity that causes the impact.
+        impact: whether the phase starts with an impact that stops the held frames. Its first step leads from
+            the state before the impact, and the running cost sees the velocity after it.
+        method: integrator, a name in `torchsko.integrators.integrators.INTEGRATORS` or a function, as in
+            `torchsko.rollout`. `torchsko.integrators.SemiImplicitEuler` with a larger ``creep`` helps where
+            joints with dry friction start, stop or turn back: at 0.1 rad/s iterations are about as many as
+            without friction. `torchsko.ContactStep` is the step of `torchsko.step`, with its soft contacts,
+            under joint forces; its derivatives are those of the solution of the contact problem.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> dog = ts.load(ts.robots.quadruped, floating_base=True)
+        >>> feet = [name for name in dog.frame_names if name.endswith("foot")]
+        >>> held = ts.constrain(dog, [ts.HeldFrame(foot) for foot in feet])
+        >>> stance = ts.control.Phase(held, 20, 0.01, lambda mech, q, qd, u, forces: 0.01 * u)
+        >>> flight = ts.control.Phase(dog, 10, 0.01, lambda mech, q, qd, u: 0.01 * u)
+    """
+
+    mech: MechanismLike | HeldMechanism
+    steps: int
+    dt: float | Tensor
+    running: Cost
+    final: Cost | None = None
+    impact: bool = False
+    method: str | Step = "semi_implicit_euler"
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Consecutive steps with one form of dynamics, and the functions of them.
+
+    Attributes:
+        mech: the mechanism.
+        start: index of the first step.
+        stop: index after the last step.
+        has_final: whether a final cost follows the last step.
+        are_scalar: see `torchsko.control.ilqr.expansion.PhaseFunctions`, as all others.
+    """
+
+    mech: Mechanism
+    start: int
+    stop: int
+    has_final: bool
+    expand: Compiler
+    curvature: Compiler
+    step: Compiler
+    expand_final: Compiler
+    final_curvature: Compiler
+    cost_final: Compiler
+    are_scalar: Compiler
+
+    @property
+    def rows(self) -> slice:
+        """The steps of the segment."""
+        return slice(self.start, self.stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +127,11 @@ class OptimalControl:
     """An optimal control problem, to be solved for many initial states; `optimal_control` makes it.
 
     Attributes:
-        mech: the mechanism.
+        mech: the mechanism of the first phase.
         dofs: degrees of freedom on which the inputs act.
-        expand: (q, qd, u, *goals) to A, B, gradient and Hessian of the running cost.
-        curvature: (q, qd, u, costate, *goals) to the second-order terms that `expand` omits.
-        expand_final: (q, qd, *goals) to gradient and Hessian of the final cost.
-        final_curvature: (q, qd, *goals) to the terms that this Hessian omits.
-        cost_final: (q, qd, *goals) to the final cost.
-        feedback_step: one step under a feedback policy; see `ilqr`.
-        scalar_costs: (q, qd, u, *goals) to whether the running and the final cost are scalar.
-        riccati: see `torchsko.control.ilqr.riccati_step.riccati_step`, or `bounded_step` with bounds.
+        segments: the steps of the phases; an impact and the step after it are a segment.
+        backward: see `torchsko.control.ilqr.backward_pass`.
+        costates: see `torchsko.control.ilqr.riccati_step.costate_step`.
         bounds: lower and upper bounds of the inputs, `[num_u]` each; or None.
         goals: names of further arguments of the costs, with shapes for one sample.
         series: names of arguments that change from step to step, with shapes for one sample and step. They
@@ -63,14 +140,9 @@ class OptimalControl:
 
     mech: Mechanism
     dofs: tuple[int, ...]
-    expand: Compiler
-    curvature: Compiler
-    expand_final: Compiler
-    final_curvature: Compiler
-    cost_final: Compiler
-    feedback_step: Compiler
-    scalar_costs: Compiler
-    riccati: Compiler
+    segments: tuple[Segment, ...]
+    backward: Compiler
+    costates: Compiler
     bounds: tuple[Tensor, Tensor] | None
     goals: Mapping[str, tuple[int, ...]]
     series: Mapping[str, tuple[int, ...]]
@@ -80,59 +152,116 @@ class OptimalControl:
         """Number of inputs."""
         return len(self.dofs)
 
+    @property
+    def num_steps(self) -> int:
+        """Number of steps of all phases."""
+        return self.segments[-1].stop
+
+    @property
+    def is_batched(self) -> bool:
+        """True if a mechanism has batch dimensions, so that samples cannot be selected."""
+        return any(segment.mech.batch_shape for segment in self.segments)
+
+    def expand(
+        self, q: Tensor, qd: Tensor, u: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """A, B, gradient and Hessian of each step, then gradient and Hessian at the end, time first.
+
+        The gradient and Hessian of a step contain those of the final cost of the phase before it.
+        """
+        parts, end = [], None
+        for s in self.segments:
+            part = s.expand(q[s.rows], qd[s.rows], u[s.rows], *(g[s.rows] for g in goals))
+            if end is not None:
+                A, B, gradient, hessian = part
+                part = A, B, _add_to_first(gradient, end[0], 1), _add_to_first(hessian, end[1], 2)
+            parts.append(part)
+            end = None
+            if s.has_final:
+                end = s.expand_final(q[s.stop], qd[s.stop], *(g[s.stop] for g in goals))
+        if end is None:
+            end = self._zero(qd, 1), self._zero(qd, 2)
+        return *map(_join, zip(*parts, strict=True)), *end
+
+    def curvature(
+        self, q: Tensor, qd: Tensor, u: Tensor, costates: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Second-order terms of each step that `expand` omits, and those at the end."""
+        parts, end = [], None
+        for s in self.segments:
+            part = s.curvature(*(x[s.rows] for x in (q, qd, u, costates, *goals)))
+            parts.append(part if end is None else _add_to_first(part, end, 2))
+            end = None
+            if s.has_final:
+                end = s.final_curvature(q[s.stop], qd[s.stop], *(g[s.stop] for g in goals))
+        return _join(parts), self._zero(qd, 2) if end is None else end
+
+    def _zero(self, qd: Tensor, rank: int) -> Tensor:
+        """Zeros in the shape of a vector or a matrix of the state."""
+        return qd.new_zeros(*qd.shape[1:-1], *(2 * self.mech.num_dof,) * rank)
+
+    def are_scalar(
+        self, q: Tensor, qd: Tensor, u: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[bool, bool]:
+        """True if a cost of the steps, and that of the end, is scalar instead of residuals."""
+        flags = [
+            s.are_scalar(*(x[s.start] for x in (q, qd, u)), *(g[s.start] for g in goals))
+            for s in self.segments
+        ]
+        return any(x for x, _ in flags) or any(x for _, x in flags[:-1]), flags[-1][1]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
+
+
+def _add_to_first(series: Tensor, final: Tensor, rank: int) -> Tensor:
+    """A series of gradients or Hessians whose first row contains that of the final cost before it."""
+    count = series.shape[-1] - final.shape[-1]
+    first = series[:1] + torch.nn.functional.pad(final, (0, count) * rank)
+    return torch.cat([first, series[1:]])
+
 
 def optimal_control(
-    mech: MechanismLike,
-    running: Cost,
-    final: Cost,
-    dt: float | Tensor,
+    phases: Sequence[Phase],
     *,
     goals: Mapping[str, tuple[int, ...]] | None = None,
     series: Mapping[str, tuple[int, ...]] | None = None,
     actuated: Sequence[str] | None = None,
     bounds: tuple[Tensor, Tensor] | None = None,
-    method: str = "semi_implicit_euler",
-    creep: float | None = None,
     fuse: Compiler | None = None,
 ) -> OptimalControl:
-    """Define an optimal control problem by its costs.
+    """Define an optimal control problem by its phases.
 
-    Costs are twice differentiable functions of tensors with any batch dimensions. `ilqr` compares the
-    gradient of the cost with an absolute tolerance, so costs much smaller than one converge too early.
+    `ilqr` compares the gradient of the cost with an absolute tolerance, so costs much smaller than one
+    converge too early.
 
     Args:
-        mech: the mechanism. Values of a layer are read once.
-        running: (mech, q, qd, u, *goals, *series) to the cost of a step `[*batch]`, or to residuals
-            `[*batch, r]`, of which half the square counts.
-        final: (mech, q, qd, *goals, *series) to the final cost, in the same form.
-        dt: time step [s], positive; a number, or a tensor of shape [].
+        phases: in their order in time; see `Phase`.
         goals: names of further arguments of the costs, with their shapes for one sample, such as
             ``{"target": (3,)}``. Their values are passed to `ilqr`.
         series: names of arguments that change from step to step, such as a reference, a time, a moving
             obstacle or a weight, with their shapes for one sample and one step. `ilqr` takes steps + 1 rows
-            of each: row t for the cost of step t, the last row for the final cost.
+            of each: row t for the cost of step t, and the row after the last step of a phase for its final
+            cost.
         actuated: names of the joints on which inputs act; None: all.
         bounds: lower and upper bounds of the inputs, `[num_u]` each [N m or N], infinite where there is none.
-        method: integrator, a name in `torchsko.integrators.integrators.INTEGRATORS`.
-        creep: speed [rad/s or m/s] below which dry friction acts like damping; None: 1e-4, as in rollouts.
-            Linear models with so small a value hold for tiny changes of speed only, and `ilqr` needs many
-            iterations where joints start, stop or turn back. At 0.1 it takes about as many iterations as
-            without friction, and the feedback compensates the difference: the trajectory of a double pendulum
-            under the friction of rollouts costs at most 1.5 % more than planned. The plan itself is the
-            rollout by ``method=SemiImplicitEuler(creep)``.
-        fuse: `torchsko.fuse`, which compiles all parts. Each kernel is built at its first use, some in half a
-            minute, and stays in the disk cache. None: eager.
+        fuse: `torchsko.fuse`, which compiles all parts: expansions, and the backward pass and the rollout of
+            a phase as one kernel each. Each kernel is built at its first use, some in half a minute, and
+            stays in the disk cache. None: eager.
 
     Returns:
         The problem; solve it by `torchsko.control.ilqr`.
 
     Raises:
-        MechanismError: on an unknown joint, a joint that is named twice, or no input.
+        MechanismError: on an unknown joint, a joint that is named twice, no input, or phases of different
+            robots.
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
-        TorchskoError: on a cost with other arguments, an unknown method, or a time step that is not positive.
-            On a creep that is not positive, or that the method does not have. On goals or series that do not
-            map names to shapes. On a lower bound above the upper, or a fuse that is not callable.
+        TorchskoError: on phases that are not a sequence of `Phase`, no phase, an impact without held frames,
+            a number of steps or a time step that is not positive, a cost with other arguments, or an unknown
+            method. On goals or series that do not map names to shapes. On a lower bound above the upper, or a
+            fuse that is not callable.
 
     Example:
         A slide tracks a sine wave, of which each step receives one point:
@@ -141,22 +270,22 @@ def optimal_control(
         >>> builder = ts.MechanismBuilder("slide").link("mass", mass=1.0)
         >>> builder = builder.joint("slide", "prismatic", child="mass")
         >>> slide = builder.build(gravity=(0, 0, 0))
-        >>> problem = ts.control.optimal_control(
+        >>> track = ts.control.Phase(
         ...     slide,
+        ...     20,
+        ...     0.05,
         ...     lambda mech, q, qd, u, wave: torch.cat([q - wave, 1e-3 * u], -1),
         ...     lambda mech, q, qd, wave: q - wave,
-        ...     dt=0.05,
-        ...     series={"wave": (1,)},
         ... )
+        >>> problem = ts.control.optimal_control([track], series={"wave": (1,)})
         >>> t = 0.05 * torch.arange(21, dtype=torch.float64)
         >>> wave, start = 0.1 * torch.sin(6 * t)[:, None], torch.zeros(1).double()
         >>> found = ts.control.ilqr(problem, start, start, torch.zeros(20, 1).double(), wave)
         >>> bool(found.converged), bool((found.q - wave).abs().max() < 0.03)
         (True, True)
     """
-    robot = as_mechanism(mech)
-    check_method_name(method, "optimal_control")
-    check_dt(robot, dt, None, backward=False)
+    robots, steps = check_phases(phases, Phase)
+    robot = robots[0]
     dofs = actuated_dofs(robot, actuated)
     check_bounds(robot, dofs, bounds)
     if fuse is not None and not callable(fuse):
@@ -165,46 +294,83 @@ def optimal_control(
             "It is a function that compiles the parts of the problem, or None.",
             "Pass fuse=torchsko.fuse, or leave it out.",
         )
-    reserved = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
+    reserved = {"mech", "forces", *_shapes(robot, 1)}
     goal_shapes = parse_shapes("goals", goals, (*reserved,))
     series_shapes = parse_shapes("series", series, (*reserved, *goal_shapes))
-    extra_shapes = goal_shapes | series_shapes
-    check_cost("running", running, ["mech", "q", "qd", "u", *extra_shapes])
-    check_cost("final", final, ["mech", "q", "qd", *extra_shapes])
-    parts = ProblemFunctions(running, final, dofs, dt, _step(method, creep), bounds)
-    riccati = riccati_step if bounds is None else bounded_step
-    functions: dict[str, Any] = {
-        name: partial(getattr(parts, name), robot) for name in (*_ARGUMENTS, "scalar_costs")
-    }
-    functions["riccati"] = partial(riccati, robot)
-    if fuse is not None:
-        shapes = _shapes(robot.num_q, robot.num_dof, len(dofs))
-        for name, arguments in _ARGUMENTS.items():
-            names = (*arguments, *extra_shapes)
-            fn = _with_argument_names(getattr(parts, name), names)
-            inputs = {k: x for k, x in (shapes | extra_shapes).items() if k in names}
-            functions[name] = fuse(fn, robot, shapes=inputs)
-        arguments = inspect.signature(riccati).parameters
-        inputs = {k: shapes[k] for k in arguments if k != "mech"}
-        functions["riccati"] = fuse(riccati, robot, shapes=inputs)
+    segments: list[Segment] = []
+    for phase, mech, step in zip(phases, robots, steps, strict=True):
+        held = phase.mech.constraints if isinstance(phase.mech, HeldMechanism) else None
+        dynamics = PhaseDynamics(held, phase.impact, phase.dt, step)
+        extra = [*goal_shapes, *series_shapes]
+        forces = ["forces"] if dynamics.has_forces else []
+        check_cost("running", phase.running, ["mech", "q", "qd", "u", *forces, *extra])
+        if phase.final is not None:
+            check_cost("final", phase.final, ["mech", "q", "qd", *extra])
+        parts = PhaseFunctions(phase.running, phase.final, dynamics, dofs, bounds, len(goal_shapes))
+        start = segments[-1].stop if segments else 0
+        stop = start + phase.steps
+        # The rest of the phase has kernels without the impact.
+        if phase.impact and phase.steps > 1:
+            first = replace(parts, final=None)
+            segments.append(
+                _segment(first, mech, start, start + 1, goal_shapes, series_shapes, fuse)
+            )
+            parts, start = replace(parts, dynamics=replace(dynamics, impact=False)), start + 1
+        segments.append(_segment(parts, mech, start, stop, goal_shapes, series_shapes, fuse))
+    backward = backward_step if bounds is None else bounded_backward_step
+    shapes = _shapes(robot, len(dofs))
     return OptimalControl(
-        mech=robot, dofs=dofs, bounds=bounds, goals=goal_shapes, series=series_shapes, **functions
+        mech=robot,
+        dofs=dofs,
+        segments=tuple(segments),
+        backward=_compiled(backward, robot, shapes, fuse),
+        costates=_compiled(costate_step, robot, shapes, fuse),
+        bounds=bounds,
+        goals=goal_shapes,
+        series=series_shapes,
     )
 
 
-def _step(method: str, creep: float | None) -> Step:
-    """The integrator of a name, with another creep where one is given."""
-    step = INTEGRATORS[method]
-    if creep is None:
-        return step
-    speed = as_number(creep)
-    if not isinstance(step, SemiImplicitEuler) or speed is None or not speed > 0:
-        raise TorchskoError(
-            f"optimal_control was given creep={creep!r} with method={method!r}.",
-            'It is a positive speed, for the methods "semi_implicit_euler" and "implicit".',
-            "Pass creep=0.1, say, or leave it out.",
-        )
-    return replace(step, creep=speed)
+def _segment(
+    parts: PhaseFunctions,
+    mech: Mechanism,
+    start: int,
+    stop: int,
+    goals: Mapping[str, tuple[int, ...]],
+    series: Mapping[str, tuple[int, ...]],
+    fuse: Compiler | None,
+) -> Segment:
+    """A segment with its functions, compiled where `fuse` is given."""
+    shapes = _shapes(mech, len(parts.dofs)) | dict(goals) | dict(series)
+    extra = (*goals, *series)
+    arguments = {
+        "expand": ("q", "qd", "u", *extra),
+        "curvature": ("q", "qd", "u", "costate", *extra),
+        "step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "gap", *series, "alpha", *goals),
+    }
+    finals = {
+        name: ("q", "qd", *extra) for name in ("expand_final", "final_curvature", "cost_final")
+    }
+    functions: dict[str, Compiler] = {
+        name: partial(getattr(parts, name), mech) for name in (*arguments, *finals)
+    }
+    if fuse is not None:
+        needed = arguments if parts.final is None else arguments | finals
+        for name, names in needed.items():
+            fn = _with_argument_names(getattr(parts, name), names)
+            functions[name] = _compiled(fn, mech, shapes, fuse)
+    functions["are_scalar"] = partial(parts.are_scalar, mech)
+    return Segment(mech, start, stop, parts.final is not None, **functions)
+
+
+def _compiled(
+    fn: Compiler, mech: Mechanism, shapes: Mapping[str, tuple[int, ...]], fuse: Compiler | None
+) -> Compiler:
+    """A function of the mechanism and tensors as a function of the tensors."""
+    if fuse is None:
+        return partial(fn, mech)
+    names = [name for name in inspect.signature(fn).parameters if name != "mech"]
+    return fuse(fn, mech, shapes={name: shapes[name] for name in names})
 
 
 def _with_argument_names(fn: Compiler, names: Sequence[str]) -> Compiler:
@@ -220,21 +386,13 @@ def _with_argument_names(fn: Compiler, names: Sequence[str]) -> Compiler:
     return call
 
 
-_ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "expand": ("q", "qd", "u"),
-    "curvature": ("q", "qd", "u", "costate"),
-    "expand_final": ("q", "qd"),
-    "final_curvature": ("q", "qd"),
-    "cost_final": ("q", "qd"),
-    "feedback_step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
-}
-"""Arguments of the functions of a problem, without goals."""
-
-
-def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
+def _shapes(mech: Mechanism, m: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arguments of all functions for one sample and step."""
+    n, num_q = mech.num_dof, mech.num_q
     x = 2 * n
     return {
-        "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,), "k": (m,), "K": (m, x),
-        "alpha": (), "V": (x, x), "v": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,),
-        "hessian": (x + m, x + m), "low": (m,), "high": (m,), "mu": (),
+        "q": (num_q,), "qd": (n,), "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,),
+        "k": (m,), "K": (m, x), "alpha": (), "gap": (x,), "V": (x, x), "v": (x,), "s": (x,),
+        "p": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,), "hessian": (x + m, x + m),
+        "descent": (m,), "low": (m,), "high": (m,), "mu": (),
     }  # fmt: skip

@@ -8,14 +8,72 @@ from typing import Any
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError, TorchskoError, unknown_name
-from torchsko.integrators.argument_checks import accepts_arguments
+from torchsko.integrators.argument_checks import accepts_arguments, resolve_step
+from torchsko.integrators.contact_integrator import ContactStep
+from torchsko.integrators.implicit import ImplicitEuler
+from torchsko.integrators.step import Step
+from torchsko.mechanism.dispatch import as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
+from torchsko.mechanism.time_step import check_dt
 from torchsko.mechanism.validation import check_names
 from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.numbers import as_integer
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of tensors, with shapes for one sample."""
+
+
+def check_phases(phases: Any, kind: type) -> tuple[list[Mechanism], list[Step]]:
+    """Check a sequence of phases; the mechanism and the integrator of each."""
+    listed = isinstance(phases, Sequence)
+    if not listed or not phases or not all(isinstance(x, kind) for x in phases):
+        what = [type(x).__name__ for x in phases] if listed else type(phases).__name__
+        raise TorchskoError(
+            f"optimal_control was given {what} as phases.",
+            "A problem is a sequence of ts.control.Phase objects, at least one.",
+            "Pass [ts.control.Phase(mech, steps, dt, running, final)], say.",
+        )
+    robots, steps = [], []
+    for k, phase in enumerate(phases):
+        held = isinstance(phase.mech, HeldMechanism)
+        robot = phase.mech.mech() if held else as_mechanism(phase.mech)
+        _check_phase(k, phase, robot, held)
+        if robot.dof_names != (robots or [robot])[0].dof_names:
+            raise MechanismError(
+                f"phase {k} has the dofs {list(robot.dof_names)}, phase 0 {list(robots[0].dof_names)}.",
+                "The state at the end of a phase is that at the start of the next.",
+                "Pass the same robot in each phase, held or free.",
+            )
+        robots.append(robot)
+        steps.append(resolve_step(phase.method))
+    return robots, steps
+
+
+def _check_phase(k: int, phase: Any, robot: Mechanism, held: bool) -> None:
+    """Check the number of steps, the time step, the integrator and the impact of phase k."""
+    count = as_integer(phase.steps)
+    if count is None or count < 1:
+        raise TorchskoError(
+            f"phase {k} has steps={phase.steps!r}.",
+            "A phase has at least one time step.",
+            f"Pass {type(phase).__name__}(mech, 20, dt, running), say.",
+        )
+    check_dt(robot, phase.dt, None, backward=False)
+    step = resolve_step(phase.method)
+    if held and isinstance(step, ImplicitEuler | ContactStep):
+        raise TorchskoError(
+            f"phase {k} of a held mechanism has method={phase.method!r}.",
+            "Its steps do not keep the constraints.",
+            'Pass method="semi_implicit_euler", or a free mechanism.',
+        )
+    if not isinstance(phase.impact, bool) or (phase.impact and not held):
+        raise TorchskoError(
+            f"phase {k} has impact={phase.impact!r} and a {type(phase.mech).__name__}.",
+            "An impact stops the frames that the phase holds.",
+            "Pass impact=True with ts.constrain(mech, [ts.HeldFrame(frame)]), or impact=False.",
+        )
 
 
 def actuated_dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:

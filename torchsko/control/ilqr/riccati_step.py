@@ -19,6 +19,8 @@ inputs once fixed are not released within a step, where that paper solves the qu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -108,6 +110,74 @@ def bounded_step(
     slope = (Q.q_u * k).sum(-1)
     curvature = (k * matvec(Q.D, k)).sum(-1) - mu * k.square().sum(-1)
     return *_value(Q, k, K), k, K, slope, curvature, _size(Q), positive_definite
+
+
+def costate_step(
+    mech: Mechanism, p: Tensor, A: Tensor, B: Tensor, gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """The costate before a step; that after it, and the gradient of the cost with respect to its input."""
+    x = A.shape[-1]
+    before = gradient[..., :x] + matvec(A.mT, p)
+    return before, p, gradient[..., x:] + matvec(B.mT, p)
+
+
+def backward_step(
+    mech: Mechanism, V: Tensor, v: Tensor, s: Tensor, A: Tensor, B: Tensor, gradient: Tensor,
+    hessian: Tensor, gap: Tensor, costate: Tensor, descent: Tensor, mu: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """One step of the backward pass without bounds; see `torchsko.control.ilqr.backward_pass`.
+
+    Args:
+        mech: not used; functions of a kernel take a mechanism first.
+        V: Hessian of the value after the step and its gap, `[*batch, x, x]`.
+        v: gradient of that value, `[*batch, x]`.
+        s: what the policy adds to the costate, `[*batch, x]`.
+        A: `[*batch, x, x]`.
+        B: `[*batch, x, m]`.
+        gradient: g, `[*batch, x + m]`.
+        hessian: H, `[*batch, x + m, x + m]`, symmetric.
+        gap: gap that follows the step, `[*batch, x]`.
+        costate: costate after the step, `[*batch, x]`.
+        descent: gradient of the cost with respect to the input, `[*batch, m]`.
+        mu: regularization, `[*batch]`.
+
+    Returns:
+        V, v and s before the step, k, K, the change of the cost by this step along the policy, first order in
+        alpha and at alpha = 1, the mean diagonal of Q_uu, and 1 where Q_uu is positive definite.
+    """
+    riccati = partial(riccati_step, mech)
+    return _backward_step(riccati, V, v, s, A, B, gradient, hessian, gap, costate, descent, mu)
+
+
+def bounded_backward_step(
+    mech: Mechanism, V: Tensor, v: Tensor, s: Tensor, A: Tensor, B: Tensor, gradient: Tensor,
+    hessian: Tensor, gap: Tensor, costate: Tensor, descent: Tensor, low: Tensor, high: Tensor,
+    mu: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """`backward_step` with bounds on the change of the inputs."""
+
+    def riccati(
+        V: Tensor, v: Tensor, A: Tensor, B: Tensor, gradient: Tensor, hessian: Tensor, mu: Tensor
+    ) -> tuple[Tensor, ...]:
+        return bounded_step(mech, V, v, A, B, gradient, hessian, low, high, mu)
+
+    return _backward_step(riccati, V, v, s, A, B, gradient, hessian, gap, costate, descent, mu)
+
+
+def _backward_step(
+    riccati: Callable[..., tuple[Tensor, ...]], V: Tensor, v: Tensor, s: Tensor, A: Tensor, B: Tensor,
+    gradient: Tensor, hessian: Tensor, gap: Tensor, costate: Tensor, descent: Tensor, mu: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    Ve = matvec(V, gap)
+    gap_cost = (gap * (Ve / 2 - v)).sum(-1)
+    V, v, k, K, slope, curvature, size, positive_definite = riccati(
+        V, v - Ve, A, B, gradient, hessian, mu
+    )
+    full_step = slope + curvature / 2 + gap_cost
+    by_input = descent + matvec(B.mT, s)
+    slope = (by_input * k).sum(-1) - ((s + costate) * gap).sum(-1)
+    s = matvec(A.mT, s) + matvec(K.mT, by_input)
+    return V, v, s, k, K, slope, full_step, size, positive_definite
 
 
 def _quadratic(

@@ -38,10 +38,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.iteration import compute_gaps, evaluate, iterate
+from torchsko.control.ilqr.iteration import evaluate, iterate
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.start_checks import check_solver, check_start, warn_nonfinite
-from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
+from torchsko.control.ilqr.trajectory import SolverState, compute_gaps, rollout_policy
 
 
 class ILQRResult(NamedTuple):
@@ -89,14 +89,15 @@ def ilqr(
     A sample with a non-finite trajectory, cost or gradient stops with a warning and does not affect other
     samples. Results carry no derivatives. A converged result is a stationary point and may be a maximum: a
     pendulum that hangs at rest without input stays there in a swing-up problem. Start from less symmetric
-    inputs then, such as small random ones. With dry friction set the problem's creep, without which
-    iterations are many.
+    inputs then, such as small random ones. With dry friction set the creep of the method, see
+    `torchsko.control.Phase`, without which iterations are many.
 
     Args:
         problem: of `torchsko.control.optimal_control`.
         q: initial configurations, `[*batch, num_q]`.
         qd: initial velocities, `[*batch, num_dof]` [rad/s or m/s].
-        u: initial guess of the inputs, `[*batch, steps, num_u]` [N m or N]; clamped to the bounds.
+        u: initial guess of the inputs of all phases, `[*batch, steps, num_u]` [N m or N]; clamped to the
+            bounds.
         *goals: in the order of the problem, `[*batch, *shape]`, followed by its series,
             `[*batch, steps + 1, *shape]`.
         states: initial guess of configurations `[*batch, steps + 1, num_q]` and velocities
@@ -121,7 +122,7 @@ def ilqr(
     check_solver(tolerance, max_iterations, exact, stop_early)
     batch, shapes, tensors = check_start(problem, q, qd, u, goals, states)
     with torch.no_grad():
-        flat = not problem.mech.batch_shape  # a batched mechanism cannot be indexed
+        flat = not problem.is_batched  # a batched mechanism cannot be indexed
         inputs = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
         count, constant = len(tensors) - len(goals), len(problem.goals)
         q, qd, u, *guess = (*inputs[:2], *(x.movedim(-2, 0) for x in inputs[2:count]))
@@ -131,7 +132,7 @@ def ilqr(
         targets += [x.movedim(x.ndim - 1 - r, 0) for x, r in series]
         state = _start(problem, q, qd, u, targets, exact, guess)
         state = _iterate(problem, state, targets, tolerance, max_iterations, exact, stop_early)
-        gap = torch.nn.functional.pad(state.gap, (0, 1)).abs().amax(-1).amax(0)
+        gap = state.gap.abs().amax(-1).amax(0)
     trajectory = (
         x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(state[:4], (1, 1, 1, 2), strict=True)
     )
@@ -169,9 +170,8 @@ def _start(
     qs, qds = (x.expand(len(u) + 1, *x.shape) for x in (q, qd))
     if states:
         qs, qds = (torch.cat([x[None], y[1:]]) for x, y in zip((q, qd), states, strict=True))
-    state = SolverState(
-        qs, qds, u, K, zero, zero, zero, weight, not_converged, count, u[..., :0], zero
-    )
+    no_gap = torch.cat([qds[1:], qds[1:]], -1) * 0
+    state = SolverState(qs, qds, u, K, zero, zero, zero, weight, not_converged, count, no_gap, zero)
     if states:
         gap, u, cost = compute_gaps(problem, state, goals)
         return state._replace(gap=gap, u=u, cost=cost)
@@ -195,7 +195,7 @@ def _iterate(
         if not stop_early:
             continue
         active = _active(part)
-        if problem.mech.batch_shape:  # a batched mechanism cannot be indexed
+        if problem.is_batched:  # a batched mechanism cannot be indexed
             if not bool(active.any()):
                 return part
             continue

@@ -51,7 +51,7 @@ def check_start(
         raise TorchskoError(
             f"ilqr was given a {type(problem).__name__} as problem.",
             "A problem is an OptimalControl: a mechanism with costs.",
-            "Pass ts.control.optimal_control(mech, running, final, dt).",
+            "Pass ts.control.optimal_control(phases).",
         )
     names = [*problem.goals, *problem.series]
     if len(goals) != len(names):
@@ -61,7 +61,7 @@ def check_start(
             "Pass them after u, in this order.",
         )
     mech = problem.mech
-    n, m, steps = mech.num_dof, problem.num_u, _steps(u)
+    n, m, steps = mech.num_dof, problem.num_u, problem.num_steps
     shapes: Shapes = {"q": (mech.num_q,), "qd": (n,), "u": (steps, m)}
     tensors: dict[str, Tensor] = {"q": q, "qd": qd, "u": u}
     if states is not None:
@@ -76,18 +76,6 @@ def check_start(
         _check(mech, name, tensors[name], shapes[name])
     batches = {name: x.shape[: x.ndim - len(shapes[name])] for name, x in tensors.items()}
     return shared_batch({"the mechanism": mech.batch_shape} | batches), shapes, tensors
-
-
-def _steps(u: Any) -> int:
-    """Number of steps of the inputs; 1 if their shape is invalid."""
-    steps = u.shape[-2] if isinstance(u, Tensor) and u.ndim > 1 else 1
-    if not steps:
-        raise ShapeError(
-            f"u has shape {list(u.shape)}: no steps.",
-            "A trajectory has at least one step.",
-            f"Pass inputs of shape [*batch, steps, {u.shape[-1]}].",
-        )
-    return steps
 
 
 def _pair(states: Any) -> tuple[Any, Any]:

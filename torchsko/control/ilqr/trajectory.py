@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.mechanism.configuration import add_step
+from torchsko.control.ilqr.problem import OptimalControl, Segment
+from torchsko.control.ilqr.repeat import repeat
+from torchsko.mechanism.configuration import subtract
 
 
 class SolverState(NamedTuple):
     """Current trajectories of all samples, time first; see `torchsko.control.ILQRResult`.
 
-    `gap` is `[steps, *batch, 2 num_dof]` in multiple shooting, otherwise `[steps, *batch, 0]`. `mu` is the
-    regularization, `exact` the weight of second derivatives, and `weight` that of gaps in the merit function.
+    `gap` is `[steps, *batch, 2 num_dof]`, zero in single shooting. `mu` is the regularization, `exact` the
+    weight of second derivatives, and `weight` that of gaps in the merit function.
     """
 
     q: Tensor
@@ -30,11 +32,6 @@ class SolverState(NamedTuple):
     iterations: Tensor
     gap: Tensor
     weight: Tensor
-
-    @property
-    def shooting(self) -> bool:
-        """True if states are variables, as in multiple shooting."""
-        return self.gap.shape[-1] > 0
 
     def select(self, rows: Tensor) -> SolverState:
         """The samples `rows` of a flat batch."""
@@ -70,16 +67,42 @@ def rollout_policy(
         part = rollout_policy(problem, state.select(rows), k, K, alpha[rows], goals)
         pairs = zip((1, 1, 1, 0), (state.q, state.qd, state.u, state.cost), part, strict=True)
         return tuple(x.index_copy(d, rows, y) for d, x, y in pairs)
-    q, qd, gap_factor, us, costs = state.q[0], state.qd[0], 1 - alpha[..., None], [], []
-    qs, qds = [q], [qd]
-    for t in range(len(state.u)):
-        bar = state.q[t], state.qd[t], state.u[t]
-        goals_now = (x[t] for x in goals)
-        q, qd, u, cost = problem.feedback_step(q, qd, *bar, k[t], K[t], alpha, *goals_now)
-        if state.shooting:
-            position_gap, velocity_gap = (gap_factor * state.gap[t]).tensor_split(2, -1)
-            q, qd = add_step(problem.mech, q, position_gap), qd + velocity_gap
-        for series, x in zip((qs, qds, us, costs), (q, qd, u, cost), strict=True):
-            series.append(x)
-    total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *(x[-1] for x in goals))
-    return torch.stack(qs), torch.stack(qds), torch.stack(us), total
+    q, qd, parts, total = state.q[0], state.qd[0], [], torch.zeros_like(state.cost)
+    for segment in problem.segments:
+        span = segment.rows
+        series = state.q[span], state.qd[span], state.u[span], k[span], K[span], state.gap[span]
+        count = len(problem.goals)
+        constant, timed = [x[0] for x in goals[:count]], [x[span] for x in goals[count:]]
+        part = repeat(segment.step, (q, qd), (*series, *timed), (alpha, *constant))
+        parts.append(part)
+        q, qd = part[0][-1], part[1][-1]
+        total = total + part[3].sum(0) + final_cost(segment, q, qd, goals)
+    qs, qds, us, _ = (torch.cat(x) for x in zip(*parts, strict=True))
+    return torch.cat([state.q[:1], qs]), torch.cat([state.qd[:1], qds]), us, total
+
+
+def final_cost(segment: Segment, q: Tensor, qd: Tensor, goals: Sequence[Tensor]) -> Tensor:
+    """The final cost at the end of a segment, or zero, `[*batch]`."""
+    if not segment.has_final:
+        return torch.zeros_like(qd[..., 0])
+    return segment.cost_final(q, qd, *(x[segment.stop] for x in goals))
+
+
+def compute_gaps(
+    problem: OptimalControl, state: SolverState, goals: list[Tensor]
+) -> tuple[Tensor, ...]:
+    """Gaps between the end of each step and the next state, the inputs within bounds, and the cost."""
+    count, parts, total = len(problem.goals), [], torch.zeros_like(state.cost)
+    for segment in problem.segments:
+        rows, after = segment.rows, slice(segment.start + 1, segment.stop + 1)
+        q, qd, u, K, gap = (x[rows] for x in (state.q, state.qd, state.u, state.K, state.gap))
+        none, extra = torch.zeros_like(u), [x[rows] for x in goals]
+        end, rate, *_, u, cost = segment.step(
+            q, qd, q, qd, u, none, K, gap, *extra[count:], none[..., 0], *extra[:count]
+        )
+        q_after, qd_after = state.q[after], state.qd[after]
+        gap = torch.cat([subtract(problem.mech, end, q_after), qd_after - rate], -1)
+        parts.append((gap, u))
+        total = total + cost.sum(0) + final_cost(segment, q_after[-1], qd_after[-1], goals)
+    gap, u = (torch.cat(x) for x in zip(*parts, strict=True))
+    return gap, u, total

@@ -91,6 +91,19 @@ def forward_dynamics_derivatives(
     f_ext: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Derivatives of accelerations and forces to q, qd and tau."""
+    return forward_dynamics_expanded(held, mech, q, qd, tau, active, f_ext)[2:]
+
+
+def forward_dynamics_expanded(
+    held: HeldConstraints,
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    active: Tensor | None = None,
+    f_ext: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """Accelerations, forces, and their derivatives to q, qd and tau."""
     qdd, forces = forward_dynamics(held, mech, q, qd, tau, active, f_ext)
     state = Kinematics.of(mech, q, qd)
     found, _ = held.multipliers(state, active)
@@ -108,7 +121,7 @@ def forward_dynamics_derivatives(
         change = change + _range_change(held, state, q, found, forces)
     a_q, a_qd, a_tau = motion.split(n, -1)
     f_q, f_qd, f_tau = change.split(n, -1)
-    return a_q, a_qd, a_tau, f_q, f_qd, f_tau
+    return qdd, forces, a_q, a_qd, a_tau, f_q, f_qd, f_tau
 
 
 def _kinds(held: HeldConstraints) -> list[FrameRows | JointRows]:

@@ -1,0 +1,169 @@
+"""Optimal control with phases: held and free motion, impacts, contact forces in costs, kernels, batches."""
+
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+
+DT, STEPS = 0.02, (4, 3, 3)
+"""Time step [s], and the steps of stance, flight and landing."""
+
+
+def leg() -> ts.Mechanism:
+    """A hip that slides along x and z, a thigh and a shank with a foot: four dofs, two of them driven."""
+    builder = ts.MechanismBuilder("leg")
+    inertia = torch.eye(3).mul(0.02).tolist()
+    builder.link("carriage", mass=0.2, inertia=inertia).joint(
+        "x", "prismatic", child="carriage", axis=(1, 0, 0)
+    )
+    builder.link("hip", mass=3.0, inertia=inertia)
+    builder.joint("z", "prismatic", parent="carriage", child="hip", axis=(0, 0, 1))
+    builder.link("thigh", mass=0.8, com=(0, 0, -0.15), inertia=inertia)
+    builder.joint("hip", "revolute", parent="hip", child="thigh", axis=(0, 1, 0))
+    builder.link("shank", mass=0.5, com=(0, 0, -0.15), inertia=inertia)
+    builder.joint(
+        "knee", "revolute", parent="thigh", child="shank", position=(0, 0, -0.3), axis=(0, 1, 0)
+    )
+    builder.link("foot", mass=0.1, inertia=torch.eye(3).mul(0.001).tolist())
+    builder.joint("sole", "fixed", parent="shank", child="foot", position=(0, 0, -0.3))
+    return builder.build()
+
+
+LEG = leg()
+HELD = ts.constrain(LEG, [ts.HeldFrame("foot")])
+
+
+def free_cost(mech, q, qd, u, height):
+    return torch.cat([0.05 * u, 0.1 * qd], -1)
+
+
+def held_cost(mech, q, qd, u, forces, height):
+    return torch.cat([free_cost(mech, q, qd, u, height), 0.01 * forces], -1)
+
+
+def end_cost(mech, q, qd, height):
+    return torch.cat([3 * (q[..., 1:2] - height), 0.2 * qd], -1)
+
+
+def squared(cost):
+    """A scalar cost that is no sum of squares."""
+
+    def scalar(*args):
+        r = cost(*args)
+        return r.square().sum(-1) / 2 + 0.01 * torch.cosh(r).sum(-1)
+
+    return scalar
+
+
+def phases(of=lambda cost: cost, impact=True):
+    """Stance, flight, and the landing after an impact."""
+    free, held, end = of(free_cost), of(held_cost), of(end_cost)
+    return [
+        ts.control.Phase(HELD, STEPS[0], DT, held, end),
+        ts.control.Phase(LEG, STEPS[1], DT, free),
+        ts.control.Phase(HELD, STEPS[2], DT, held, end, impact),
+    ]
+
+
+def problem_of(*args, **options):
+    return ts.control.optimal_control(
+        phases(*args), goals={"height": (1,)}, actuated=["hip", "knee"], **options
+    )
+
+
+def task(*batch):
+    g = torch.Generator().manual_seed(0)
+    q = (
+        torch.tensor([0.0, 0.5, 0.6, -1.2]).double()
+        + 0.1 * torch.randn(*batch, 4, generator=g).double()
+    )
+    u = 3 * torch.randn(*batch, sum(STEPS), 2, generator=g).double()
+    height = 0.55 + 0.05 * torch.rand(*batch, 1, generator=g).double()
+    return q, torch.zeros_like(q), u, height
+
+
+def simulated(q, qd, u, height, of=lambda cost: cost):
+    """States and cost by the verbs of both mechanisms."""
+
+    def total(r):
+        return r if r.ndim < q.ndim else r.square().sum(-1) / 2
+
+    states, cost, t = [(q, qd)], 0, 0
+    for k, count in enumerate(STEPS):
+        if k == 2:
+            qd = HELD.impulse(q, qd)[0]
+        for _ in range(count):
+            tau = torch.nn.functional.pad(u[..., t, :], (2, 0))
+            if k == 1:
+                cost = cost + total(of(free_cost)(LEG, q, qd, u[..., t, :], height))
+                q, qd, *_ = (
+                    x[..., -1, :] for x in ts.rollout(LEG, ts.State(q, qd), tau, steps=1, dt=DT)[:2]
+                )
+            else:
+                forces = HELD.forward_dynamics(q, qd, tau)[1]
+                cost = cost + total(of(held_cost)(LEG, q, qd, u[..., t, :], forces, height))
+                q, qd, *_ = (
+                    x[..., -1, :]
+                    for x in ts.rollout(HELD, ts.State(q, qd), tau, steps=1, dt=DT)[:2]
+                )
+            states.append((q, qd))
+            t += 1
+        if k != 1:
+            cost = cost + total(of(end_cost)(LEG, q, qd, height))
+    return *(torch.stack(x, -2) for x in zip(*states, strict=True)), cost
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("of", [lambda cost: cost, squared], ids=["residuals", "numbers"])
+def test_what_is_found_is_a_stationary_point_of_the_simulated_cost(of, exact):
+    given = task()
+    found = ts.control.ilqr(problem_of(of), *given, exact=exact, tolerance=1e-7, max_iterations=200)
+    assert found.converged and found.cost < simulated(*given, of)[2]
+    u = found.u.clone().requires_grad_()
+    q, qd, cost = simulated(given[0], given[1], u, given[3], of)
+    assert_close(cost, found.cost, rtol=1e-12, atol=0)
+    assert_close(q, found.q, rtol=0, atol=1e-10)
+    assert_close(qd, found.qd, rtol=0, atol=1e-9)
+    (gradient,) = torch.autograd.grad(cost, u)
+    assert gradient.norm() < 1.1e-7
+    assert_close(gradient.norm().detach(), found.gradient, rtol=1e-3, atol=1e-11)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("of", [lambda cost: cost, squared], ids=["residuals", "numbers"])
+def test_exact_iterations_converge_as_newtons_do(of):
+    """The curvature of impacts, contact forces and dynamics is complete."""
+    problem, given = problem_of(of), task()
+    near = ts.control.ilqr(problem, *given, exact=True, tolerance=1e-2).u
+    norms = [
+        ts.control.ilqr(
+            problem, *given[:2], near, given[3], exact=True, max_iterations=k, tolerance=1e-14
+        ).gradient.item()
+        for k in range(3)
+    ]
+    assert norms[0] > 1e-5 and all(b < a**1.5 for a, b in itertools.pairwise(norms))
+
+
+def test_kernels_and_batches_find_what_eager_problems_of_one_sample_find():
+    given, options = task(2), {"max_iterations": 3}
+    fused = ts.control.ilqr(problem_of(fuse=ts.fuse), *given, **options)
+    together = ts.control.ilqr(problem_of(), *given, **options)
+    for one, other in zip(fused, together, strict=True):
+        assert_close(one, other, rtol=1e-7, atol=1e-8)
+    alone = ts.control.ilqr(problem_of(), *(x[1] for x in given), **options)
+    for one, other in zip(together, alone, strict=True):
+        assert_close(one[1], other, rtol=1e-8, atol=1e-9)
+
+
+def test_gaps_close_through_an_impact():
+    q, qd, u, height = task()
+    states = q.expand(sum(STEPS) + 1, 4), qd.expand(sum(STEPS) + 1, 4)
+    found = ts.control.ilqr(problem_of(), q, qd, 0 * u, height, states=states, tolerance=1e-8)
+    assert found.converged and found.gap < 1e-8
+    qs, _, cost = simulated(q, qd, found.u, height)
+    assert_close(qs, found.q, rtol=0, atol=1e-8)
+    assert_close(cost, found.cost, rtol=1e-8, atol=0)

@@ -1,0 +1,58 @@
+"""Loops over the steps of a trajectory: one kernel where the step is compiled, else a Python loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class HasScan(Protocol):
+    """A compiled function that a kernel can repeat; see `torchsko.fused.fused_call.FusedCall.scan`."""
+
+    def scan(
+        self,
+        carry: Sequence[Tensor],
+        series: Sequence[Tensor],
+        constant: Sequence[Tensor],
+        *,
+        reverse: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Series of the further results."""
+        ...
+
+
+def repeat(
+    step: Callable[..., Any],
+    carry: Sequence[Tensor],
+    series: Sequence[Tensor],
+    constant: Sequence[Tensor],
+    *,
+    reverse: bool = False,
+) -> tuple[Tensor, ...]:
+    """Apply a step once for each row of the series.
+
+    Args:
+        step: maps (*carry, *rows of the series, *constant) to the next carry and further results.
+        carry: at the start, `[*batch, ...]`; the last is a vector for each sample.
+        series: `[steps, *batch, ...]`.
+        constant: the same in each step, `[*batch, ...]`.
+        reverse: from the last row to the first.
+
+    Returns:
+        The further results of each step, `[steps, *batch, ...]`.
+    """
+    count = len(carry)
+    if isinstance(step, HasScan):
+        lead = carry[-1].ndim - 1
+        found = step.scan(carry, [x.movedim(0, lead) for x in series], constant, reverse=reverse)
+        return tuple(x.movedim(lead, 0) for x in found)
+    rows: list[Sequence[Tensor]] = []
+    for t in reversed(range(len(series[0]))) if reverse else range(len(series[0])):
+        found = step(*carry, *(x[t] for x in series), *constant)
+        carry = found[:count]
+        rows.append(found[count:])
+    return tuple(torch.stack(x) for x in zip(*(rows[::-1] if reverse else rows), strict=True))
