@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
-
-
-@runtime_checkable
-class HasScan(Protocol):
-    """A compiled function that a kernel can repeat; see `torchsko.fused.fused_call.FusedCall.scan`."""
-
-    def scan(
-        self,
-        carry: Sequence[Tensor],
-        series: Sequence[Tensor],
-        constant: Sequence[Tensor],
-        *,
-        reverse: bool = False,
-    ) -> tuple[Tensor, ...]:
-        """Series of the further results."""
-        ...
 
 
 def repeat(
@@ -46,7 +30,7 @@ def repeat(
         The further results of each step, `[steps, *batch, ...]`.
     """
     count = len(carry)
-    if isinstance(step, HasScan):
+    if hasattr(step, "scan"):  # of `torchsko.fuse`
         lead = carry[-1].ndim - 1
         found = step.scan(carry, [x.movedim(0, lead) for x in series], constant, reverse=reverse)
         return tuple(x.movedim(lead, 0) for x in found)
