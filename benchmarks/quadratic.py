@@ -77,7 +77,9 @@ def programs(batch: int) -> QuadraticProgram:
     whole_body.solve_qp = lambda program, **kw: caught.append(program) or solve(program, **kw)
     law(robot(), *states(batch), ON_FEET)
     whole_body.solve_qp = solve
-    return caught[0]
+    p = caught[0]
+    num_two_sided = p.h.shape[-1] - p.G.shape[-2]
+    return p._replace(G=torch.cat([p.G, -p.G[..., :num_two_sided, :]], -2))
 
 
 def tell_of_kernel(

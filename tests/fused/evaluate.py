@@ -158,9 +158,22 @@ def _of_block(block: DenseBlock, args: list[Tensor], like: Tensor) -> list[Tenso
         LU, pivots = torch.linalg.lu_factor(first.reshape(*batch, n, n))
         order = torch.lu_unpack(LU, pivots)[0].argmax(-2).to(like.dtype)
         found = torch.cat([LU.flatten(-2), order], -1)
+    elif block.kind == "store":
+        found = first
+    elif block.kind == "symmetric":
+        L = _lower(second, n)
+        found = (L + L.tril(-1).mT) @ first[..., None]
     elif block.kind == "gram":
-        A = second.reshape(*batch, k, n)
-        found = _packed(A.mT @ (first[..., None] * A))
+        A = _sparse(block, second)
+        found = A.mT @ (first[..., None] * A) + block.shift * torch.eye(n, dtype=like.dtype)
+        found = _packed(found) + (second[..., block.num_entries :] if block.adds else 0.0)
+    elif block.kind in ("sparse", "sparse_adjoint"):
+        A = _sparse(block, second)
+        found = (A if block.kind == "sparse" else A.mT) @ first[..., None]
+    elif block.kind == "sparse_forward":
+        B = _sparse(block, first).mT
+        L = _lower(second, n)
+        found = torch.linalg.solve_triangular(L, B, upper=False, unitriangular=block.unit)
     elif block.kind == "qr":
         found = _reflections(first.reshape(*batch, n, k))
     elif block.kind in ("fit", "lift"):
@@ -192,6 +205,17 @@ def _reflections(A: Tensor) -> Tensor:
         rest -= factors[-1][..., None, None] * v[..., None] * (v[..., None, :] @ rest)
         A[..., k + 1 :, k] = v[..., 1:]
     return torch.cat([A.flatten(-2), torch.stack(factors, -1)], -1)
+
+
+def _sparse(block: DenseBlock, entries: Tensor) -> Tensor:
+    """The sparse matrix of an operation."""
+    matrix, first = entries.new_zeros(*entries.shape[:-1], block.inner, block.rows), 0
+    for columns, rows in block.groups:
+        size = len(rows) * len(columns)
+        of_group = entries[..., first : first + size].unflatten(-1, (len(rows), len(columns)))
+        matrix[..., torch.tensor(rows)[:, None], torch.tensor(columns)] = of_group
+        first += size
+    return matrix
 
 
 def _lower(packed: Tensor, n: int) -> Tensor:

@@ -17,6 +17,9 @@ from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
 
+LIMBS = (((0, 2, 3, 4, 6), (1, 2, 3, 5, 6)), ((1, 5), (0, 4)))
+"""Columns and rows of the groups of a sparse matrix of 7 rows and 8 columns."""
+
 BLOCKS = {
     "product": DenseBlock("product", 6, 5, 9),
     "adjoint product": DenseBlock("adjoint_product", 5, 6, 1),
@@ -30,7 +33,13 @@ BLOCKS = {
     "forward unit": DenseBlock("forward", 6, columns=1, unit=True),
     "backward": DenseBlock("backward", 9, columns=6),
     "backward unit": DenseBlock("backward", 7, columns=1, unit=True),
-    "gram": DenseBlock("gram", 7, 5),
+    "gram": DenseBlock("gram", 8, 7, groups=LIMBS),
+    "gram and a matrix": DenseBlock("gram", 8, 7, groups=LIMBS, shift=0.3, adds=True),
+    "sparse": DenseBlock("sparse", 8, 7, groups=LIMBS),
+    "sparse adjoint": DenseBlock("sparse_adjoint", 8, 7, groups=LIMBS),
+    "sparse forward": DenseBlock("sparse_forward", 8, 7, unit=True, groups=LIMBS),
+    "symmetric": DenseBlock("symmetric", 9),
+    "store": DenseBlock("store", 5),
     "qr": DenseBlock("qr", 8, 6),
     "qr of a square matrix": DenseBlock("qr", 5, 5),
     "fit": DenseBlock("fit", 8, 6, 5),

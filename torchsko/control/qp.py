@@ -1,12 +1,18 @@
 r"""Batched convex quadratic programs, differentiable at their solution.
 
 .. math::
-    \min_x \tfrac12 x^* P x + p^* x \quad \text{subject to} \quad A x = b, \quad G x + s = h, \quad s \ge 0.
+    \min_x \tfrac12 x^* P x + p^* x \quad \text{subject to} \quad
+    A x = b, \quad \sigma G x + s = h, \quad s \ge 0,
+
+where rows of G that are bounded from both sides occur with both signs :math:`\sigma`.
 
 A primal-dual interior-point method with Mehrotra's predictor and corrector solves every sample
 independently. The number of iterations is fixed; iterations after convergence change nothing. Derivatives
 are those of the implicit function that the optimality conditions define: one more Newton step with a
 constant matrix.
+
+A kernel has little text, whatever the size of the program: matrices are stored once and read by dense
+operations (`torchsko.linalg.sparse`), operations on entries of vectors are loops.
 
 Alternatives: weights of whole-body control span six decades or more, for which first-order methods (ADMM:
 OSQP) converge slowly. proxsuite is faster than the eager functions here, though not than a kernel of them,
@@ -21,15 +27,18 @@ networks*, ICML 2017.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.implicit.loop import iterate, subprogram
+from torchsko.implicit.loop import iterate
+from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
+from torchsko.linalg.dense import uses_blocks
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.linalg.sparse import gram_matrix, sparse_matvec
-from torchsko.linalg.symmetric import Eliminated, ldl
+from torchsko.linalg.sparse import forward_adjoint, gram_matrix, sparse_matvec, store
+from torchsko.linalg.symmetric import ldl
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 
@@ -49,7 +58,7 @@ class QuadraticProgram(NamedTuple):
         A: `[*batch, e, n]`; rows may be linearly dependent if they are consistent.
         b: `[*batch, e]`.
         G: `[*batch, m, n]`.
-        h: `[*batch, m]`; inf where a row is inactive.
+        h: `[*batch, m + t]`; inf where a bound is inactive. The last t bound -G x of the first t rows.
     """
 
     P: Tensor
@@ -66,7 +75,8 @@ class QPSolution(NamedTuple):
     Attributes:
         x: `[*batch, n]`.
         equality_multipliers: multipliers of A x = b, `[*batch, e]`.
-        inequality_multipliers: multipliers of G x <= h, `[*batch, m]`, 0 or more.
+        inequality_multipliers: multipliers of the bounds, `[*batch, m + t]`, 0 or more.
+        row_values: G x, `[*batch, m]`.
         residual: largest violation of an optimality condition, `[*batch]`, without derivatives. It stays
             large where the constraints are infeasible. If entries of p exceed 100, it refers to the objective
             scaled down to that size.
@@ -75,6 +85,7 @@ class QPSolution(NamedTuple):
     x: Tensor
     equality_multipliers: Tensor
     inequality_multipliers: Tensor
+    row_values: Tensor
     residual: Tensor
 
 
@@ -106,21 +117,28 @@ def solve_qp(
     solver = ldl_solver if is_scalar_form() else lu_solver
     scale = program.p.detach().abs().amax(-1, keepdim=True) / MAX_GRADIENT_ENTRY
     scale = torch.where(scale > 1, scale, 1.0)
-    program = _without_infinite_bounds(program)
-    program = program._replace(P=program.P / scale[..., None], p=program.p / scale)
-    program = _augment_objective(program)
-    constant = QuadraticProgram(*(x.detach() for x in program))
+    signed = _with_signs(_augmented(program, scale))
+    entries = []
+    if uses_blocks(signed.P):
+        P, p, A, b, G, h, signs = signed
+        first, P, (A, G), vectors = store(P, (A, G), (p, b, h, signs))
+        p, b, h, signs = vectors
+        signed, entries = SignedProgram(P, p, A, b, G, h, signs), [first.detach()]
+    constant = SignedProgram(*(x.detach() for x in signed))
 
     def interior_step(*tensors: Tensor) -> Point:
         point, least, best = tensors[:4], tensors[4], tensors[5:9]
-        *fields, scale = tensors[9:]
-        program = QuadraticProgram(*fields)
+        *fields, scale = tensors[9 + len(entries) :]
+        program = SignedProgram(*fields)
         point = _step(program, point, relaxation, solver)
         residual = scale[..., 0] * _violation(program, point)
         # Near rounding residuals may grow again, so the best point is kept.
-        better = residual < least
-        best = [torch.where(better[..., None], *x) for x in zip(point, best, strict=True)]
-        return *point, torch.where(better, residual, least), *best
+        better = (residual < least)[..., None]
+        best = [
+            _by_entries(lambda x, y: (torch.where(better, x, y),), *pair)[0]
+            for pair in zip(point, best, strict=True)
+        ]
+        return *point, torch.where(better[..., 0], residual, least), *best
 
     point = _start(constant)
     # The tolerance refers to the unscaled objective, as derivatives do.
@@ -129,14 +147,14 @@ def solve_qp(
         interior_step,
         start,
         iterations,
-        (*constant, scale),
+        (*entries, *constant, scale),
         until=lambda *state: state[4] <= tolerance,
     )
     least, point = state[4], state[5:]
     # Derivatives pass through the optimality conditions of the differentiable program.
-    residuals = _residuals(program, point)
+    residuals = _residuals(signed, point)
     change = _refined_newton(solver, constant, point, residuals, relaxation)
-    end = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
+    end = tuple(_moved(x.detach(), dx.detach()) for x, dx in zip(point, change, strict=True))
     residual = scale[..., 0] * _violation(constant, end)
     # The value of the last step counts only where it lowers the residual; its derivatives always do.
     better = (residual < least)[..., None]
@@ -145,105 +163,179 @@ def solve_qp(
         for x, dx in zip(point[:3], change[:3], strict=True)
     )
     residual = torch.where(better[..., 0], residual, least) / scale[..., 0]
-    return QPSolution(x, scale * y, scale * z, residual)
+    return QPSolution(x, scale * y, scale * z, sparse_matvec(signed.G, x), residual)
 
 
-def _without_infinite_bounds(program: QuadraticProgram) -> QuadraticProgram:
-    """Replace inactive rows by 0 x <= 1, which is never active."""
+Body = Callable[..., tuple[Tensor, ...]]
+
+
+def _by_entries(body: Body, *vectors: Tensor, num_results: int = 1) -> tuple[Tensor, ...]:
+    """Apply a function to the entries of vectors: a loop of a kernel where there are many."""
+    reads = [Read(x, -1) for x in vectors]
+    return table_loop(body, reads, [Write(-1)] * num_results)
+
+
+def _sum(*vectors: Tensor) -> Tensor:
+    """The sum of vectors, by one loop."""
+    return _by_entries(lambda *x: (reduce(torch.add, x),), *vectors)[0]
+
+
+def _moved(x: Tensor, change: Tensor, length: Tensor | float = 1.0) -> Tensor:
+    return _by_entries(lambda x, dx: (x + length * dx,), x, change)[0]
+
+
+MAX_ENTRIES_AT_ONCE = 8
+"""Entries of which an iteration finds the extreme one."""
+
+
+def _least(body: Body, *vectors: Tensor) -> Tensor:
+    """The least of one number for each entry of vectors, `[*batch]`; infinite without entries."""
+    count, width = vectors[0].shape[-1], MAX_ENTRIES_AT_ONCE
+    if not count:
+        return torch.full_like(vectors[0].sum(-1), torch.inf)
+    rows = [[min(k + i, count - 1) for i in range(width)] for k in range(0, count, width)]
+    if not is_looped(vectors[0], len(rows)):
+        return body(*vectors)[0].amin(-1)
+    reads = [Read(x, -1, rows) for x in vectors]
+    return table_loop(lambda *x: (body(*x)[0].amin(-1),), reads, [Write(-1)])[0].amin(-1)
+
+
+class SignedProgram(NamedTuple):
+    """A `QuadraticProgram` with a sign for each bound, which has no infinite bounds.
+
+    Attributes:
+        P, p, A, b, G, h: see `QuadraticProgram`.
+        signs: 1 for G x <= h, -1 for -G x <= h; 0 for 0 x <= 1, which is never active, `[*batch, m + t]`.
+    """
+
+    P: Tensor
+    p: Tensor
+    A: Tensor
+    b: Tensor
+    G: Tensor
+    h: Tensor
+    signs: Tensor
+
+    @property
+    def rows(self) -> list[int]:
+        """The row of G of each bound."""
+        m, count = self.G.shape[-2], self.h.shape[-1]
+        return [*range(m), *range(count - m)]
+
+    def of_bounds(self, x: Tensor) -> Read:
+        """Numbers of the rows of G, `[*batch, m]`, for each bound."""
+        return Read(x, -1, self.rows)
+
+    def of_rows(self) -> Write:
+        """Sums over the bounds of each row of G."""
+        return Write(-1, self.rows, self.G.shape[-2])
+
+
+def _with_signs(program: QuadraticProgram) -> SignedProgram:
+    m, count = program.G.shape[-2], program.h.shape[-1]
+    signs = torch.ones_like(program.h[..., :count])
+    signs = torch.where(torch.arange(count, device=signs.device) < m, signs, -signs)
     bounded = program.h != torch.inf  # nan counts as bounded
-    G = torch.where(bounded[..., None], program.G, 0.0)
-    return program._replace(G=G, h=torch.where(bounded, program.h, 1.0))
+    h = torch.where(bounded, program.h, 1.0)
+    return SignedProgram(*program[:-1], h, torch.where(bounded, signs, 0.0))
 
 
-def _augment_objective(program: QuadraticProgram) -> QuadraticProgram:
-    """Make P definite on the row space of A, with the same solution and multipliers.
+def _augmented(program: QuadraticProgram, scale: Tensor) -> QuadraticProgram:
+    """Divide the objective by a number `[*batch, 1]` and make P definite on the row space of A.
 
-    The square of A x - b, in units of A, is added to the objective. An elimination may then start with P,
-    even where P is small and the equalities alone determine x.
+    The square of A x - b, in units of A, is added to the objective, which changes neither the solution nor
+    the multipliers. An elimination may then start with P, even where P is small and the equalities alone
+    determine x.
 
     Reference: G. Golub, C. Greif, *On solving block-structured indefinite linear systems*, SIAM Journal on
     Scientific Computing 24(6), 2003.
     """
     P, p, A, b, _, _ = program
-    if not A.shape[-2]:
-        return program
-    square = (A * A).detach().sum(-2).amax(-1)[..., None, None]
-    scaled = A.mT / torch.where(square > 0, square, 1.0)
-    return program._replace(P=P + scaled @ A, p=p - matvec(scaled, b))
+    gram = gram_matrix(A, torch.ones_like(A[..., 0]))
+    square = gram.detach().diagonal(0, -2, -1).amax(-1, keepdim=True)
+    weight = 1 / torch.where(square > 0, square, 1.0)
+
+    def total(P: Tensor, gram: Tensor) -> tuple[Tensor]:
+        return (P / scale + weight * gram,)
+
+    n = P.shape[-1]
+    row, column = torch.tril_indices(n, n, device=P.device)
+    (entries,) = _by_entries(total, *(x[..., column, row] for x in (P, gram)))
+    place = torch.zeros(n, n, dtype=torch.int64, device=P.device)
+    place[row, column] = place[column, row] = torch.arange(len(row), device=P.device)
+    p = p / scale - sparse_matvec(A.mT, weight * b)
+    return program._replace(P=entries[..., place], p=p)
 
 
 Point = tuple[Tensor, ...]
 """x, multipliers y of the equalities, z of the bounds, and the slacks s of the bounds."""
 
 
-def _start(program: QuadraticProgram) -> Point:
+def _start(program: SignedProgram) -> Point:
     shapes = [x.shape[:-2] for x in (program.P, program.A, program.G)]
     shapes += [x.shape[:-1] for x in (program.p, program.b, program.h)]
     batch = broadcast_shapes(*shapes)
     x = program.p.new_zeros(*batch, program.p.shape[-1])
-    s = program.h.expand(*batch, program.h.shape[-1]).clamp(min=1.0)
+    h = program.h.expand(*batch, program.h.shape[-1])
+    (s,) = _by_entries(lambda h: (h.clamp(min=1.0),), h)
     return x, x.new_zeros(*batch, program.b.shape[-1]), torch.ones_like(s), s
 
 
-def _residuals(program: QuadraticProgram, point: Point) -> Point:
+def _residuals(program: SignedProgram, point: Point) -> Point:
     """Residuals of stationarity, the equalities, complementarity and the bounds."""
     x, y, z, s = point
-    P, p, A, b, G, h = program
-    stationary = sparse_matvec(P, x) + p + sparse_matvec(A.mT, y) + sparse_matvec(G.mT, z)
-    return stationary, sparse_matvec(A, x) - b, s * z, sparse_matvec(G, x) + s - h
+    P, p, A, b, G, h, signs = program
+
+    def of_bounds(row: Tensor, sign: Tensor, z: Tensor, s: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        return s * z, sign * row + s - h, sign * z
+
+    reads = [program.of_bounds(sparse_matvec(G, x)), *(Read(v, -1) for v in (signs, z, s, h))]
+    writes = [Write(-1), Write(-1), program.of_rows()]
+    complementary, bound, force = table_loop(of_bounds, reads, writes)
+    forces = sparse_matvec(P, x), p, sparse_matvec(A.mT, y), sparse_matvec(G.mT, force)
+    return _sum(*forces), _sum(sparse_matvec(A, x), -b), complementary, bound
 
 
-def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Point:
+def _residual_change(program: SignedProgram, point: Point, step: Point) -> Point:
     """First-order change of the residuals by a step."""
-    _, _, z, s = point
     dx, dy, dz, ds = step
-    P, _, A, _, G, _ = program
-    stationary = sparse_matvec(P, dx) + sparse_matvec(A.mT, dy) + sparse_matvec(G.mT, dz)
-    return stationary, sparse_matvec(A, dx), s * dz + z * ds, sparse_matvec(G, dx) + ds
+    P, _, A, _, G, _, signs = program
+
+    def of_bounds(
+        row: Tensor, sign: Tensor, z: Tensor, s: Tensor, dz: Tensor, ds: Tensor
+    ) -> tuple[Tensor, ...]:
+        return s * dz + z * ds, sign * row + ds, sign * dz
+
+    vectors = (signs, *point[2:], dz, ds)
+    reads = [program.of_bounds(sparse_matvec(G, dx)), *(Read(v, -1) for v in vectors)]
+    writes = [Write(-1), Write(-1), program.of_rows()]
+    complementary, bound, force = table_loop(of_bounds, reads, writes)
+    stationary = _sum(sparse_matvec(P, dx), sparse_matvec(A.mT, dy), sparse_matvec(G.mT, force))
+    return stationary, sparse_matvec(A, dx), complementary, bound
 
 
-def _violation(program: QuadraticProgram, point: Point) -> Tensor:
+def _violation(program: SignedProgram, point: Point) -> Tensor:
     """The largest violation of an optimality condition, `[*batch]`.
 
     Complementarity is measured by the smaller of multiplier and slack. Their product would be the square of
     both at a bound that is reached without force, and so too optimistic.
     """
     stationary, equal, _, bound = _residuals(program, point)
-    parts = [stationary, equal, torch.minimum(point[2], point[3]), bound]
-    return concatenate(parts).abs().amax(-1)
+    parts = [_least(lambda x: (-x.abs(),), x) for x in (stationary, equal, bound)]
+    parts.append(_least(lambda z, s: (-torch.minimum(z, s).abs(),), *point[2:]))
+    return -torch.stack(parts, -1).amin(-1)
 
 
-class KKTMatrix(NamedTuple):
-    """Matrix of a Newton step without the bounds' variables: [[K, A*], [A, -slack]], K = P + G* w G.
-
-    Attributes:
-        P: `[*batch, n, n]`.
-        G: `[*batch, m, n]`.
-        weights: of the bounds, `[*batch, m]`.
-        A: `[*batch, e, n]`.
-        slack: of the equalities.
-    """
-
-    P: Tensor
-    G: Tensor
-    weights: Tensor
-    A: Tensor
-    slack: float
-
-    @property
-    def K(self) -> Tensor:
-        """`[*batch, n, n]`, symmetric, positive definite."""
-        return self.P + gram_matrix(self.G, self.weights)
+Solver = Callable[[SignedProgram, Tensor, float], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
+"""Factorizes [[K, A*], [A, -slack]] with K = P + G* w G, from a program, the weights w `[*batch, m]` and the
+slack; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch, e]`."""
 
 
-Solver = Callable[[KKTMatrix], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
-"""Factorizes a KKT matrix; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch,
-e]`."""
-
-
-def lu_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def lu_solver(
+    program: SignedProgram, weights: Tensor, slack: float
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Solve by LU with row exchanges, in a few large operations."""
-    K, A, slack = matrix.K, matrix.A, matrix.slack
+    K, A = gram_matrix(program.G, weights, program.P), program.A
     n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
     corner = -slack * torch.eye(e, dtype=K.dtype, device=K.device)
     A = A.expand(*batch, e, n)
@@ -262,36 +354,28 @@ def lu_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Ten
     return solve
 
 
-def ldl_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def ldl_solver(
+    program: SignedProgram, weights: Tensor, slack: float
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Solve by LDL* of x, then of y, in the given order, without square roots.
 
     The pivots of a quasidefinite matrix do not vanish in exact arithmetic. A pivot that is lost in rounding,
-    as with dependent equalities, is replaced by its initial value, which freezes its variable. Kernels
-    contain a large factorization once, for the iterations and the last step.
+    as with dependent equalities, is replaced by its initial value, which freezes its variable.
 
     Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
     """
-    slack, blocks = matrix.slack, matrix[:-1]
-
-    def factors(P: Tensor, G: Tensor, weights: Tensor, A: Tensor) -> tuple[Tensor, ...]:
-        first = ldl(KKTMatrix(P, G, weights, A, slack).K, MIN_PIVOTS[0])
-        B = first.forward(A.mT)
-        corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
-        inverse = 1 / torch.stack(first.pivots, -1)
-        second = ldl(gram_matrix(B, inverse) + corner, MIN_PIVOTS[1])
-        return first.packed(B), B, second.packed(B)
-
-    n, e = blocks[0].shape[-1], blocks[-1].shape[-2]
-    is_large = n**3 / 3 + n * n * e + n * e * e > SUBPROGRAM_MIN_PRODUCTS
-    packed = subprogram(factors, blocks, 3) if is_large else factors(*blocks)
-    first, B, second = Eliminated.of(packed[0]), packed[1], Eliminated.of(packed[2])
+    first = ldl(gram_matrix(program.G, weights, program.P), MIN_PIVOTS[0])
+    pivots = torch.stack(first.pivots, -1)
+    B = forward_adjoint(program.A, first)
+    (inverse,) = _by_entries(lambda x: (1 / x,), pivots)
+    second = ldl(gram_matrix(B, inverse, shift=slack), MIN_PIVOTS[1])
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        u = first.forward(f[..., None])
-        v = second.forward(B.mT @ first.scaled(u) - g[..., None])
+        (u,) = _by_entries(lambda x, y: (x * y,), first.forward(f[..., None])[..., 0], inverse)
+        v = second.forward(_sum(matvec(B.mT, u), -g)[..., None])
         dy = second.backward(second.scaled(v))
-        dx = first.backward(first.scaled(u - B @ dy))
-        return dx[..., 0], dy[..., 0]
+        (u,) = _by_entries(lambda u, w, y: (u - w * y,), u, matvec(B, dy[..., 0]), inverse)
+        return first.backward(u[..., None])[..., 0], dy[..., 0]
 
     return solve
 
@@ -300,71 +384,95 @@ MIN_PIVOTS = (0.5, 64.0)
 """Thresholds of lost pivots of x and of y; see `torchsko.linalg.symmetric.ldl`."""
 
 
-SUBPROGRAM_MIN_PRODUCTS = 100_000
-"""Products of a factorization above which a kernel contains it once, as a subprogram. Passing the matrices
-costs 10 to 20 % of the time of a quadruped; a humanoid on eight contact points would be too large
-otherwise."""
+def _factorized(
+    solver: Solver, program: SignedProgram, point: Point, slack: float
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Solves the system of a Newton step from a point, without the bounds' variables."""
 
+    def weight(sign: Tensor, z: Tensor, s: Tensor) -> tuple[Tensor]:
+        return (sign * sign * z / (s + slack * z),)
 
-def _kkt_matrix(program: QuadraticProgram, point: Point, slack: float) -> KKTMatrix:
-    """Matrix of a Newton step from a point."""
-    _, _, z, s = point
-    return KKTMatrix(program.P, program.G, z / (s + slack * z), program.A, slack)
+    reads = [Read(x, -1) for x in (program.signs, *point[2:])]
+    return solver(program, table_loop(weight, reads, [program.of_rows()])[0], slack)
 
 
 def _newton(
     solve: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    program: QuadraticProgram,
+    program: SignedProgram,
     point: Point,
     residuals: Point,
     slack: float,
 ) -> Point:
     """The Newton step for the residuals, up to the relaxation by the slack."""
-    _, _, z, s = point
-    G = program.G
     stationary, equal, complementary, bound = residuals
-    inner = (z * bound - complementary) / (s + slack * z)
-    dx, dy = solve(-stationary - sparse_matvec(G.mT, inner), -equal)
-    forward = sparse_matvec(G, dx)
-    dz = inner + z / (s + slack * z) * forward
-    return dx, dy, dz, slack * dz - bound - forward
+    G, signs, z, s = program.G, program.signs, *point[2:]
+
+    def force(
+        sign: Tensor, z: Tensor, s: Tensor, bound: Tensor, complementary: Tensor
+    ) -> tuple[Tensor, ...]:
+        inner = (z * bound - complementary) / (s + slack * z)
+        return inner, sign * inner
+
+    reads = [Read(x, -1) for x in (signs, z, s, bound, complementary)]
+    inner, total = table_loop(force, reads, [Write(-1), program.of_rows()])
+    (f,) = _by_entries(lambda x, y: (-x - y,), stationary, sparse_matvec(G.mT, total))
+    dx, dy = solve(f, -equal)
+
+    def change(row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        sign, z, s, inner, bound = others
+        dz = inner + z / (s + slack * z) * sign * row
+        return dz, slack * dz - bound - sign * row
+
+    reads = [program.of_bounds(sparse_matvec(G, dx))]
+    reads += [Read(x, -1) for x in (signs, z, s, inner, bound)]
+    dz, ds = table_loop(change, reads, [Write(-1)] * 2)
+    return dx, dy, dz, ds
 
 
-def _step(program: QuadraticProgram, point: Point, slack: float, solver: Solver) -> Point:
+def _step(program: SignedProgram, point: Point, slack: float, solver: Solver) -> Point:
     """One iteration: Mehrotra's predictor, then the corrector."""
-    solve = solver(_kkt_matrix(program, point, slack))
+    solve = _factorized(solver, program, point, slack)
     stationary, equal, complementary, bound = residuals = _residuals(program, point)
     step = _newton(solve, program, point, residuals, slack)
     z, s, dz, ds = *point[2:], *step[2:]
-    if not z.shape[-1]:
+    count = z.shape[-1]
+    if not count:
         return tuple(x + dx for x, dx in zip(point, step, strict=True))
-    mean = complementary.mean(-1, keepdim=True)
     length = _step_length(z, s, dz, ds)
-    after = ((z + length * dz) * (s + length * ds)).mean(-1, keepdim=True)
-    centring = (after / mean) ** 3 * mean
-    corrected = complementary + dz * ds - centring
+
+    def product(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> tuple[Tensor, ...]:
+        return z * s, (z + length * dz) * (s + length * ds)
+
+    reads = [Read(x, -1) for x in (z, s, dz, ds)]
+    totals = table_loop(product, reads, [Write(-1, is_total=True)] * 2)
+    before, after = (x[..., None] / count for x in totals)
+    centring = (after / before) ** 3 * before
+    (corrected,) = _by_entries(lambda c, dz, ds: (c + dz * ds - centring,), complementary, dz, ds)
     step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
     length = _step_length(z, s, step[2], step[3])
-    return tuple(x + length * dx for x, dx in zip(point, step, strict=True))
+    return tuple(_moved(x, dx, length) for x, dx in zip(point, step, strict=True))
 
 
 def _refined_newton(
-    solver: Solver, program: QuadraticProgram, point: Point, residuals: Point, slack: float
+    solver: Solver, program: SignedProgram, point: Point, residuals: Point, slack: float
 ) -> Point:
     """The Newton step for the residuals, with one refinement.
 
     The refinement removes the effect of the relaxation, up to 1e-4 of the derivatives.
     """
-    solve = solver(_kkt_matrix(program, point, slack))
+    solve = _factorized(solver, program, point, slack)
     step = _newton(solve, program, point, residuals, slack)
     changes = _residual_change(program, point, step)
-    rest = tuple(x + dx for x, dx in zip(residuals, changes, strict=True))
+    rest = tuple(_sum(x, dx) for x, dx in zip(residuals, changes, strict=True))
     correction = _newton(solve, program, point, rest, slack)
-    return tuple(x + dx for x, dx in zip(step, correction, strict=True))
+    return tuple(_sum(x, dx) for x, dx in zip(step, correction, strict=True))
 
 
 def _step_length(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> Tensor:
     """Largest step length, at most 1, with positive multipliers and slacks, `[*batch, 1]`."""
-    values, changes = torch.cat([z, s], -1), torch.cat([dz, ds], -1)
-    room = torch.where(changes < 0, -values / changes, torch.inf)
-    return (STEP_FRACTION * room.amin(-1, keepdim=True)).clamp(max=1.0)
+
+    def room(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> tuple[Tensor]:
+        of_z, of_s = (torch.where(dx < 0, -x / dx, torch.inf) for x, dx in ((z, dz), (s, ds)))
+        return (torch.minimum(of_z, of_s),)
+
+    return (STEP_FRACTION * _least(room, z, s, dz, ds)[..., None]).clamp(max=1.0)

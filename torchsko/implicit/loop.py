@@ -20,7 +20,9 @@ from torch.overrides import _get_current_function_mode_stack
 from torchsko.errors import ShapeError
 from torchsko.implicit.jacobian_products import Tensors
 from torchsko.implicit.loop_roles import LoopRoles
+from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
 from torchsko.implicit.tensor_loop import TensorLoop, TensorLoopFunction
+from torchsko.implicit.traced_inputs import first_traced, with_float_inputs
 from torchsko.utils.traced_tensor import RunsEqualCallsOnce, TracedTensor
 
 _RECORDER = torch._C._TorchDispatchModeKey.PROXY  # the mode of make_fx
@@ -154,18 +156,6 @@ def _is_traced(tensors: Sequence[Tensor]) -> bool:
     return first_traced(tensors) is not None
 
 
-def first_traced(tensors: Sequence[Tensor]) -> Any:
-    """The first tensor of a program that is being traced, without wrappers of torch.func, or None."""
-    if torch.compiler.is_compiling():
-        return None
-    found = next(filter(_is_symbolic, tensors), None)
-    return None if found is None else torch.func.debug_unwrap(found, recurse=True)
-
-
-def _is_symbolic(x: Tensor) -> bool:
-    return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)
-
-
 def _traced_loop(
     body: Callable[..., Tensors],
     inputs: Sequence[Tensor],
@@ -235,18 +225,6 @@ def _checked(result: Any, state: Tensors) -> Tensors:
     return tuple(result)
 
 
-def with_float_inputs(
-    body: Callable[..., Tensors], are_bool: Sequence[bool]
-) -> Callable[..., Tensors]:
-    """The body with floats in place of bool inputs, bool and integer outputs, which have no derivatives."""
-
-    def float_body(*tensors: Tensor) -> Tensors:
-        outputs = body(*(x != 0 if b else x for x, b in zip(tensors, are_bool, strict=True)))
-        return tuple(x if x.is_floating_point() else x.to(tensors[0].dtype) for x in outputs)
-
-    return float_body
-
-
 def _stopping(
     body: Callable[..., Tensors], until: Callable[..., Tensor], state: Tensors, args: Tensors
 ) -> tuple[Tensors, Callable[..., Tensors]]:
@@ -260,10 +238,24 @@ def _stopping(
         old, flag, others = tensors[:count], tensors[count], tensors[count + 1 :]
         new = body(*old, *others)
         is_done = flag != 0
-        selected = [
-            torch.where(is_done.reshape((*is_done.shape, *(1,) * (x.ndim - is_done.ndim))), x, y)
-            for x, y in zip(old, new, strict=True)
-        ]
+        selected = [_selected(is_done, x, y) for x, y in zip(old, new, strict=True)]
         return (*selected, torch.where(is_done, flag, finished(*selected, *others)))
 
     return (*state, finished(*state, *args)), stopping_body
+
+
+MIN_LOOPED_CARRY = 48
+"""Entries from which the selection of finished samples in a carried vector is a loop of a kernel."""
+
+
+def _selected(is_done: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """The old tensor for finished samples, else the new one."""
+
+    def select(old: Tensor, new: Tensor) -> tuple[Tensor]:
+        flags = is_done.reshape((*is_done.shape, *(1,) * (old.ndim - is_done.ndim)))
+        return (torch.where(flags, old, new),)
+
+    count = new.shape[-1] if new.ndim > is_done.ndim else 0
+    if count >= MIN_LOOPED_CARRY and is_looped(new, count):
+        return table_loop(select, [Read(old, -1), Read(new, -1)], [Write(-1)])[0]
+    return select(old, new)[0]

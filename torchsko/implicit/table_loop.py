@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 
 from torchsko.errors import ShapeError
 from torchsko.implicit.jacobian_products import Flags, Tensors, jvp_of, vjp_of
-from torchsko.implicit.loop import first_traced, with_float_inputs
+from torchsko.implicit.traced_inputs import first_traced, with_float_inputs
 from torchsko.utils.traced_tensor import TracedTensor, is_traced
 
 MIN_ITERATIONS = 9

@@ -65,8 +65,12 @@ class TracedTensor(Tensor):
         """
         raise NotImplementedError
 
-    def record_product(self, kind: str, A: Tensor, x: Tensor) -> Tensor:
-        """A x ("vector_product"), or A* x A with x as a diagonal matrix ("gram"), of a sparse matrix A."""
+    def record_product(self, kind: str, shift: float, *tensors: Tensor) -> Tensor:
+        """Record a product with a sparse matrix: the function of `torchsko.linalg.sparse` of this name."""
+        raise NotImplementedError
+
+    def record_store(self, num_matrices: int, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Record `torchsko.linalg.sparse.store` of one sample: its entries, then the stored tensors."""
         raise NotImplementedError
 
     def mark_regular(self) -> None:

@@ -21,7 +21,7 @@ a torque-controlled humanoid*, Autonomous Robots 40(3), 2016.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,13 +37,14 @@ from torchsko.control.task_space.contacts import (
 )
 from torchsko.control.task_space.objectives import Objective
 from torchsko.errors import MechanismError
+from torchsko.linalg.sparse import gram_matrix, sparse_matvec
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
 from torchsko.utils.numbers import as_integer
-from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 REGULARIZATION = (1e-6, 1e-3)
@@ -54,7 +55,7 @@ class WholeBodyResult(NamedTuple):
     """Result of `whole_body_control`.
 
     Attributes:
-        tau: joint forces, `[*batch, num_dof]`; zero to rounding at unactuated joints [N m or N].
+        tau: joint forces, `[*batch, num_dof]`; zero at unactuated joints [N m or N].
         qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         forces: of the ground on every contact, in inertial axes, `[*batch, contacts, 3]` [N].
         residual: of the quadratic program, `[*batch]`. Above 1e-6 (in float32 above about 1e-3) the program
@@ -127,9 +128,12 @@ def whole_body_control(
     batch = broadcast_shapes(M.shape[:-2], bias.shape[:-1], scaled.shape[:-2])
     dynamics = torch.cat([M.expand(*batch, n, n), -scaled.expand(*batch, *scaled.shape[-2:])], -1)
     equations = dynamics, bias, J, contact_acceleration
-    program = _quadratic_program(robot, objectives, contacts, equations, undriven)
+    dofs = _split_dofs(robot, undriven)
+    program = _quadratic_program(robot, objectives, contacts, equations, dofs)
     solution: QPSolution = solve_qp(program, iterations=iterations)
-    tau = matvec(dynamics, solution.x) + bias
+    (_, actuated), size = dofs, _force_size(robot, dofs[1])
+    driven = size * solution.row_values[..., : len(actuated)] + bias.index_select(-1, actuated)
+    tau = driven.new_zeros(*driven.shape[:-1], n).index_add(-1, actuated, driven)
     qdd, forces = solution.x[..., :n], scale * solution.x[..., n:]
     return WholeBodyResult(tau, qdd, in_inertial_axes(contacts, forces), solution.residual)
 
@@ -159,21 +163,18 @@ def _quadratic_program(
     objectives: Sequence[Objective],
     contacts: Sequence[Contact],
     equations: tuple[Tensor, Tensor, Tensor, Tensor],
-    undriven: Sequence[str] | None,
+    dofs: tuple[Tensor, Tensor],
 ) -> QuadraticProgram:
-    """The quadratic program over [qdd; forces in units of the weight]."""
+    """The quadratic program over [qdd; forces in units of the weight].
+
+    The first rows of G are those of the driven dofs.
+    """
     dynamics, bias, J, contact_acceleration = equations
     n, batch = mech.num_dof, dynamics.shape[:-2]
     count = dynamics.shape[-1] - n
     like = {"dtype": dynamics.dtype, "device": dynamics.device}
-    diagonal = torch.tensor([REGULARIZATION[0]] * n + [REGULARIZATION[1]] * count, **like)
-    P, p = torch.diag_embed(diagonal), torch.zeros_like(diagonal)
-    for rows, desired, weight in objectives:
-        padded = torch.nn.functional.pad(rows, (0, count))
-        w = weight[..., None] if isinstance(weight, Tensor) else weight
-        P = P + (w[..., None] if isinstance(w, Tensor) else w) * padded.mT @ padded
-        p = p - w * matvec(padded.mT, desired)
-    unactuated, actuated = _split_dofs(mech, undriven)
+    P, p = _objective(objectives, n, count, like)
+    unactuated, actuated = dofs
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
     # Rows are normalized: those of a robot of a few milligrams would be below the tolerance at any force.
     free_rows = dynamics.index_select(-2, unactuated)
@@ -182,16 +183,38 @@ def _quadratic_program(
     A = torch.cat([free_rows / length[..., None], J], -2)
     b = (-bias.index_select(-1, unactuated) / length, contact_acceleration)
     b = concatenate(b, batch=batch)
-    limit = mech.effort_limit.index_select(-1, actuated)
-    size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # normalizes rows
+    limit, size = mech.effort_limit.index_select(-1, actuated), _force_size(mech, actuated)
     rows = dynamics.index_select(-2, actuated) / size[..., None]
     offset = bias.index_select(-1, actuated)
     cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))
     batch = broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
-    G = concatenate((rows, -rows, cone), -2, batch)
-    h = [(limit - offset) / size, (limit + offset) / size, torch.zeros(cone.shape[-2], **like)]
+    G = concatenate((rows, cone), -2, batch)
+    h = [(limit - offset) / size, torch.zeros(cone.shape[-2], **like), (limit + offset) / size]
     h = concatenate(h, batch=batch)
     return QuadraticProgram(P, p, A, b, G, h)
+
+
+def _force_size(mech: Mechanism, actuated: Tensor) -> Tensor:
+    """The force of each driven dof that is the unit of its row: its limit, if there is one."""
+    limit = mech.effort_limit.index_select(-1, actuated)
+    return torch.where(limit.isfinite() & (limit > 0), limit, 1.0)
+
+
+def _objective(
+    objectives: Sequence[Objective], num_dof: int, num_forces: int, like: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """P and p of the quadratic program: one sum over the rows of all objectives and of the regularization."""
+    one = torch.eye(num_dof + num_forces, **like)
+    small = [REGULARIZATION[0]] * num_dof + [REGULARIZATION[1]] * num_forces
+    rows, weights, desired = [one], [torch.tensor(small, **like)], [torch.zeros_like(one[0])]
+    for objective in objectives:
+        w = objective.weight
+        w = w[..., None] if isinstance(w, Tensor) else torch.tensor([w], **like)
+        rows.append(torch.nn.functional.pad(objective.rows, (0, num_forces)))
+        weights.append(w.expand(*w.shape[:-1], objective.rows.shape[-2]))
+        desired.append(objective.desired)
+    R, weights, desired = concatenate(rows, -2), concatenate(weights), concatenate(desired)
+    return gram_matrix(R, weights), -sparse_matvec(R.mT, weights * desired)
 
 
 def _split_dofs(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:

@@ -50,6 +50,7 @@ def loop_functions(
         # Equal bodies share one schedule object.
         key = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))
         key += tuple(source.layout for of_array in sources.arrays for source in of_array)
+        key += (sources.variable is None,)
         if key in emitted:
             arguments = ["r, w, s", *(["list"] if loop.guarded else []), *pointers]
             yield head, [f"  {emitted[key]}({', '.join(arguments)});"]
@@ -60,7 +61,9 @@ def loop_functions(
             yield from table_functions(loop, sources, inner, own, head, bits, lines)
             continue
         if (block := inner.program.block) is not None:
-            yield head, [_block_call(block, "a0" if pointers else "w")]
+            variable = [] if sources.variable is None else pointers[:1]
+            fixed = pointers[len(variable) :]
+            yield head, [*_block_call(block, *(variable or ["r"]), *(fixed or ["w"]))]
             continue
         yield from loop_functions(inner, bits, own, lines, emitted)
         for k, chunk in enumerate(inner.chunks):
@@ -78,27 +81,42 @@ def loop_functions(
         )
 
 
-def _block_call(block: DenseBlock, invariant: str) -> str:
-    """The call of the function in `native/dense.hpp` for a dense operation, whose matrix is `invariant`."""
+def _block_call(block: DenseBlock, variable: str, fixed: str) -> Iterator[str]:
+    """The call of the function in `native/dense.hpp` for a dense operation on two matrices."""
+    if block.kind == "store":
+        return
+    n, k, columns, unit = block.rows, block.inner, block.columns, int(block.unit)
     sizes = {
-        "ldl": (block.rows, f"(T){block.least.hex()}"),
-        "cholesky": (block.rows,),
-        "lu": (block.rows,),
-        "forward": (block.rows, block.columns, int(block.unit)),
-        "backward": (block.rows, block.columns, int(block.unit)),
-        "reorder": (block.rows, block.columns),
-        "reorder_back": (block.rows, block.columns),
-        "product": (block.rows, block.inner, block.columns, block.inner, 1),
-        "adjoint_product": (block.rows, block.inner, block.columns, 1, block.rows),
-        "gram": (block.rows, block.inner),
-        "qr": (block.rows, block.inner),
-        "fit": (block.rows, block.inner, block.columns),
-        "lift": (block.rows, block.inner, block.columns),
+        "ldl": (n, f"(T){block.least.hex()}"),
+        "cholesky": (n,),
+        "lu": (n,),
+        "forward": (n, columns, unit),
+        "backward": (n, columns, unit),
+        "reorder": (n, columns),
+        "reorder_back": (n, columns),
+        "product": (n, k, columns, k, 1),
+        "adjoint_product": (n, k, columns, 1, n),
+        "symmetric": (n,),
+        "sparse": (k, "table"),
+        "sparse_adjoint": (n, "table"),
+        "sparse_forward": (n, k, unit, "table"),
+        "gram": (n, f"(T){block.shift.hex()}", "table"),
+        "qr": (n, k),
+        "fit": (n, k, columns),
+        "lift": (n, k, columns),
     }[block.kind]
-    variable, fixed, _ = block.sizes
-    tensors = ("r", invariant, f"r + {variable}") if fixed else ("r", f"r + {variable}")
+    if "table" in sizes:
+        table = [len(block.groups)]
+        for places, rows in block.groups:
+            table += [len(rows), len(places), *places, *rows]
+        yield f"  static const int table[] = {{{', '.join(map(str, table))}}};"
+    num_variable, num_fixed, _ = block.sizes
+    tensors = [variable, *([fixed] if num_fixed else [])]
+    if block.kind == "gram":
+        tensors.append(f"{fixed} + {block.num_entries}" if block.adds else "nullptr")
     name = block.kind.removeprefix("adjoint_")
-    return f"  dense_{name}({', '.join(map(str, (*sizes, *tensors)))});"
+    result = f"r + {num_variable}" if variable == "r" else "r"
+    yield f"  dense_{name}({', '.join(map(str, (*sizes, *tensors, result)))});"
 
 
 def function_name(program: str, value: int) -> str:

@@ -200,6 +200,8 @@ def _loop_lines(
 ) -> Iterator[str]:
     """The call of the function of a loop."""
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
+    if scheduled.sources[value].variable is not None:  # the region begins with the result
+        region += scheduled.program.loop_of(value).num_variable
     slots = [f"s + {region}", f"s + {invariant}", f"s + {scheduled.work_slot}"]
     pointers = []
     for source in scheduled.sources[value].pointers:

@@ -107,13 +107,18 @@ def allocate_loop_slots(
     first = dict(zip(blocks, offsets, strict=True))
     first_of = {id(block): first[key] for key, block in blocks.items()}
     return LoopSlots(
-        {value: first[value] for value in loops},
+        {value: first[value] - _num_in_place(program, value, sources) for value in loops},
         {value: first[sources[value].copied] for value in loops},
         sources,
         _lists(program, first, flags),
         {x: first_of[id(block)] + block.values[x] for x, block in homes.items()},
         size,
     )
+
+
+def _num_in_place(program: Program, value: int, sources: Mapping[int, LoopSources]) -> int:
+    """Number of scalars at the start of the region of a loop that are read elsewhere and have no slots."""
+    return 0 if sources[value].variable is None else program.loop_of(value).num_variable
 
 
 def loop_sources(program: Program, pieces: Pieces) -> dict[int, LoopSources]:
@@ -177,8 +182,9 @@ def _blocks(
         op, args = program.code[value]
         if op == "loop":
             loop, invariant = program.loop_of(value), sources[value].copied
-            variable = args[1 : 1 + loop.num_variable]
-            blocks[value] = _Block(loop.region_size, first_of(value, variable), at, {})
+            variable = sources[value].copied_variable(loop, args)
+            size = loop.region_size - _num_in_place(program, value, sources)
+            blocks[value] = _Block(size, first_of(value, variable), at, {})
             kept = {*stored(invariant)}
             places = {x: k for k, x in enumerate(invariant) if x in kept}
             new = _Block(len(invariant), first_of(value, invariant), at, places)
@@ -198,7 +204,8 @@ def _blocks(
                     blocks[source.owner].last = max(blocks[source.owner].last, at)
         elif op == "part":
             block = blocks[args[0]]
-            block.values[value] = program.loop_of(args[0]).position_of_part(args[1])
+            place = program.loop_of(args[0]).position_of_part(args[1])
+            block.values[value] = place - _num_in_place(program, args[0], sources)
             block.last = len(order) if value in results else max(block.last, at)
     return blocks
 

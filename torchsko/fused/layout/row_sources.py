@@ -2,14 +2,15 @@
 
 Arrays of loops over rows are read where they are if their columns lie in memory at equal distances from row
 to row: in the outputs of an earlier loop, or among the inputs of the loop body that contains the loop. Long
-runs of invariant inputs of other loops are read where they are as well. An array of constants is a constant
+runs of invariant inputs of other loops are read where they are as well, and so are the matrices of dense
+operations. An array of constants is a constant
 of the code. All other inputs are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torchsko.fused.program.program import Loop, Program, RowAccess
@@ -61,17 +62,24 @@ class LoopSources:
         num_in_arrays: number of copied values of arrays.
         runs: for a loop that is not one over rows, consecutive invariant inputs, each run with the number of
             its source, or None if it is copied.
+        variable: the source of the variable matrix of a dense operation; None if it is copied.
     """
 
     arrays: tuple[tuple[RowSource, ...], ...]
     copied: tuple[int, ...]
     num_in_arrays: int
     runs: tuple[tuple[range, int | None], ...] = ()
+    variable: RowSource | None = None
 
     @property
     def pointers(self) -> list[RowSource]:
         """The sources that are not constants."""
-        return [x for sources in self.arrays for x in sources if x.kind != CONSTANT]
+        arrays = [x for sources in self.arrays for x in sources if x.kind != CONSTANT]
+        return arrays if self.variable is None else [self.variable, *arrays]
+
+    def copied_variable(self, loop: Loop, args: Sequence[int]) -> Sequence[int]:
+        """The inputs of the instruction of a loop that are copied to its region."""
+        return args[1 : 1 + loop.num_variable] if self.variable is None else ()
 
     def pieces(self, loop: Loop) -> list[range]:
         """Inputs of the body of a loop that is not one over rows which follow each other in memory."""
@@ -92,9 +100,14 @@ def sources_of(program: Program, value: int, pieces: Pieces) -> LoopSources:
     args = program.code[value].args[1 + loop.num_variable :]
     if not loop.writes:
         found = _of_runs(program, args, pieces)
-        # A dense operation reads its matrix from one place.
-        is_apart = loop.program.block is not None and len(found.runs) > 1
-        return LoopSources((), args, 0) if is_apart else found
+        block = loop.program.block
+        if block is None:
+            return found
+        # A dense operation reads each matrix from one place.
+        found = LoopSources((), args, 0) if len(found.runs) > 1 else found
+        variable = program.code[value].args[1 : 1 + loop.num_variable]
+        place = None if block.kind == "store" else _place_of_run(program, variable, pieces)
+        return found if place is None else replace(found, variable=place)
     arrays, copied, start = [], [], 0
     for access in loop.reads:
         columns = [
@@ -132,6 +145,16 @@ def _of_runs(program: Program, args: Sequence[int], pieces: Pieces) -> LoopSourc
             copied += args[start:stop]
         start = stop
     return LoopSources(tuple((x,) for x in sources), tuple(copied), 0, tuple(found))
+
+
+def _place_of_run(program: Program, args: Sequence[int], pieces: Pieces) -> RowSource | None:
+    """The memory of values that follow each other, or None."""
+    places = [_place_of(program, x, pieces) for x in args]
+    first = places[0]
+    if first is None:
+        return None
+    is_run = all(x == (*first[:2], first[2] + k) for k, x in enumerate(places))
+    return RowSource(*first, 1, (), ()) if is_run else None
 
 
 class _Place(NamedTuple):

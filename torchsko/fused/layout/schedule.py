@@ -105,7 +105,9 @@ class Schedule:
 
     def slots_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
         """Pairs (value, slot) of all inputs of a loop that are stored for it, not for an earlier one."""
-        variable = _variable(self.program, loop)
+        variable = self.sources[loop].copied_variable(
+            self.program.loop_of(loop), self.program.code[loop].args
+        )
         yield from zip(variable, count(self.regions[loop][0]), strict=False)
         if loop in self.copying:
             copied = self.sources[loop].copied
@@ -230,11 +232,6 @@ def _read(
         return [x for x in args[1:] if program.code[x].op in _FREE]
     own = [conditions[value]] if conditions and value in conditions else []
     return own if op == "part" else [*own, *program.operands(value)]
-
-
-def _variable(program: Program, loop: int) -> tuple[int, ...]:
-    """Inputs of a loop that are not invariant."""
-    return program.code[loop].args[1 : 1 + program.loop_of(loop).num_variable]
 
 
 def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]:
@@ -406,10 +403,15 @@ def _reads(
     loads: dict[int, None] = {}
     instrs: dict[int, None] = {}
     for value in piece:
-        own = {*sources[value].copied} if value in sources else set()
+        own = set()
+        if value in sources:
+            variable = sources[value].copied_variable(
+                program.loop_of(value), program.code[value].args
+            )
+            own = {*sources[value].copied, *variable}
         for x in _read(program, value, conditions):
             if x not in home:
-                if value not in sources or x in own or x in _variable(program, value):
+                if value not in sources or x in own:
                     instrs[x] = None
             elif home[x] != chunk:
                 loads[x] = None

@@ -313,6 +313,9 @@ class Loop:
     @property
     def first_stacked(self) -> int:
         """Position of the stacked outputs in the region of the loop."""
+        block = self.program.block
+        if block is not None and block.kind == "store":
+            return 0  # the outputs are the inputs
         return self.num_variable + self.num_rows * len(self.kept)
 
     @property

@@ -1,113 +1,150 @@
-"""Products of sparse matrices of expressions by dense operations on rows of equal sparsity.
+"""Products of sparse matrices of expressions: dense operations on groups of rows, or unrolled.
 
 The rows of a robot's matrices come in groups: those of the joints of a limb have entries in the same columns.
-One operation multiplies all rows of a group (`torchsko.fused.program.dense_block`), without the zeros; small
-groups are unrolled. Rows that are equal up to their sign, as those of a limit on both sides, are one.
+One operation multiplies all groups (`torchsko.fused.program.dense_block`), without the zeros; products of
+small matrices are unrolled. Operations read stored matrices where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.elementwise import flat_list, ids_tensor
 from torchsko.fused.program.graph import Graph
+from torchsko.linalg.dense import packed
 
-_MIN_ENTRIES = 48
-"""Fewest entries of a group for which its products are one operation."""
+_MIN_ENTRIES = 100
+"""Fewest entries of a matrix whose products are one operation."""
 
-_UNROLLED_TIME = 4
-"""Time of an unrolled product, in products of an operation."""
-
-Row = tuple[int, ...]
-Groups = dict[Row, dict[Row, int]]
-"""For the columns of the nonzero entries, the rows with these entries alone, and the sum of their weights."""
+Groups = dict[tuple[int, ...], list[int]]
+"""Numbers of the rows with entries in the same columns, by these columns."""
 
 
-def gram(graph: Graph, rows: Tensor, weights: Tensor) -> Tensor:
-    """The symmetric matrix A* w A, with a diagonal matrix w."""
-    total: dict[tuple[int, int], int] = {}
-    for columns, group in _grouped(graph, rows, flat_list(weights), squared=True).items():
-        pairs = [(i, j) for i in range(len(columns)) for j in range(i + 1)]
-        block = DenseBlock("gram", len(columns), len(group))
-        entries = _by_block(graph, block, group.values(), group) or [
-            graph.sum(graph.mul(graph.mul(w, row[i]), row[j]) for row, w in group.items())
-            for i, j in pairs
-        ]
-        for (i, j), x in zip(pairs, entries, strict=True):
-            place = columns[i], columns[j]
-            total[place] = graph.add(total.get(place, 0), x)
-    n = rows.shape[1]
-    entries = [total.get((max(i, j), min(i, j)), 0) for i in range(n) for j in range(n)]
-    return ids_tensor(entries, (n, n))
+def store(
+    graph: Graph, symmetric: Tensor, matrices: Sequence[Tensor], vectors: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """Copies of tensors in consecutive memory, in the order in which products read them.
+
+    Returns:
+        All entries in their order, then copies of the arguments. Zeros of the matrices stay structural.
+    """
+    n, groups = symmetric.shape[-1], [_groups(A) for A in matrices]
+    flat = [x for vector in vectors for x in flat_list(vector)]
+    for A, of_matrix in zip(matrices, groups, strict=True):
+        flat += _entries(A, of_matrix)
+    flat += flat_list(packed(symmetric.mT))
+    entries = _parts(graph, DenseBlock("store", len(flat)), flat)
+    rest = iter(entries)
+    stored_vectors = [ids_tensor([next(rest) for _ in range(len(x))], x.shape) for x in vectors]
+    stored_matrices = []
+    for A, of_matrix in zip(matrices, groups, strict=True):
+        copy = [[0] * A.shape[1] for _ in range(A.shape[0])]
+        for columns, rows in of_matrix.items():
+            for row in rows:
+                for column in columns:
+                    copy[row][column] = next(rest)
+        stored_matrices.append(ids_tensor([x for row in copy for x in row], A.shape))
+    return (
+        ids_tensor(entries, (len(entries),)),
+        _mirrored([*rest], n),
+        stored_matrices,
+        stored_vectors,
+    )
+
+
+def gram(
+    graph: Graph, A: Tensor, weights: Tensor, start: Tensor | None = None, *, shift: float = 0.0
+) -> Tensor:
+    """The symmetric matrix A* w A, with a diagonal matrix w, plus a symmetric matrix and a shift."""
+    n, groups = A.shape[1], _groups(A)
+    entries, start_entries = _entries(A, groups), []
+    if start is not None:
+        start_entries = flat_list(packed(start.mT))
+    if len(entries) >= _MIN_ENTRIES:
+        adds = start is not None
+        block = DenseBlock("gram", n, len(A), groups=_table(groups), shift=shift, adds=adds)
+        found = _parts(graph, block, [*flat_list(weights), *entries, *start_entries])
+        return _mirrored(found, n)
+    total = dict(enumerate(start_entries))
+    of_row, w = A.tolist(), flat_list(weights)
+    for columns, rows in groups.items():
+        for a, i in enumerate(columns):
+            for j in columns[: a + 1]:
+                place = i * (i + 1) // 2 + j
+                products = (graph.mul(graph.mul(w[k], of_row[k][i]), of_row[k][j]) for k in rows)
+                total[place] = graph.add(total.get(place, 0), graph.sum(products))
+    for i in range(n):
+        place = i * (i + 3) // 2
+        total[place] = graph.add(total.get(place, 0), graph.const(shift))
+    return _mirrored([total.get(k, 0) for k in range(n * (n + 1) // 2)], n)
 
 
 def vector_product(graph: Graph, A: Tensor, x: Tensor) -> Tensor:
-    """Product of a matrix and a vector, by groups of rows or of columns."""
-    by_rows = _grouped(graph, A, [0] * len(A))
-    by_columns = _grouped(graph, A.mT, flat_list(x))
-    if _time(by_rows) <= _time(by_columns):
-        return _by_rows(graph, by_rows, A, flat_list(x))
-    total = [0] * len(A)
-    for rows, group in by_columns.items():
-        block = DenseBlock("adjoint_product", len(rows), len(group), 1)
-        entries = _by_block(graph, block, group.values(), group) or [
-            graph.sum(graph.mul(column[i], w) for column, w in group.items())
-            for i in range(len(rows))
-        ]
-        for i, entry in zip(rows, entries, strict=True):
-            total[i] = graph.add(total[i], entry)
-    return ids_tensor(total, (len(total),))
+    """Product of a matrix and a vector."""
+    m, n = A.shape
+    by_rows, by_columns, vector = _groups(A), _groups(A.mT), flat_list(x)
+    entries, adjoint = _entries(A, by_rows), _entries(A.mT, by_columns)
+    if len(entries) < _MIN_ENTRIES:
+        found = [graph.sum(map(graph.mul, row, vector)) for row in A.tolist()]
+    elif m == n and torch.equal(A, A.mT):
+        block = DenseBlock("symmetric", n)
+        found = _parts(graph, block, [*vector, *flat_list(packed(A))])
+    # A stored matrix is read where it lies; otherwise few groups take the least time.
+    elif (_is_increasing(adjoint), -len(by_columns)) > (_is_increasing(entries), -len(by_rows)):
+        block = DenseBlock("sparse_adjoint", m, n, groups=_table(by_columns))
+        found = _parts(graph, block, [*vector, *adjoint])
+    else:
+        block = DenseBlock("sparse", n, m, groups=_table(by_rows))
+        found = _parts(graph, block, [*vector, *entries])
+    return ids_tensor(found, (m,))
 
 
-def _by_rows(graph: Graph, groups: Groups, A: Tensor, x: list[int]) -> Tensor:
-    known: dict[tuple[Row, Row], int] = {}
-    for columns, group in groups.items():
-        chosen = [x[k] for k in columns]
-        block = DenseBlock("product", len(group), len(columns), 1)
-        entries = _by_block(graph, block, chosen, group) or [
-            graph.sum(map(graph.mul, row, chosen)) for row in group
-        ]
-        known |= {(columns, row): y for row, y in zip(group, entries, strict=True)}
-    found = []
-    for row in A.tolist():
-        columns, entries, sign = _entries(row)
-        found.append(sign * known[columns, entries] if columns else 0)
-    return ids_tensor(found, (len(found),))
+def forward_adjoint(graph: Graph, A: Tensor, L: Tensor) -> Tensor:
+    """X with L X = A*, for L with a diagonal of ones."""
+    groups = _groups(A)
+    n, k = L.shape[-1], A.shape[-2]
+    block = DenseBlock("sparse_forward", n, k, unit=True, groups=_table(groups))
+    found = _parts(graph, block, [*_entries(A, groups), *flat_list(packed(L))])
+    return ids_tensor(found, (n, k))
 
 
-def _by_block(
-    graph: Graph, block: DenseBlock, variable: Iterable[int], rows: Iterable[Row]
-) -> list[int]:
-    """The result of one operation, or nothing for small matrices."""
-    fixed = [x for row in rows for x in row]
-    if len(fixed) < _MIN_ENTRIES:
-        return []
-    node = graph.block(block, [*variable, *fixed])
-    return [graph.part(node, k) for k in range(block.sizes[2])]
-
-
-def _grouped(graph: Graph, rows: Tensor, weights: Sequence[int], squared: bool = False) -> Groups:
+def _groups(A: Tensor) -> Groups:
     groups: Groups = {}
-    for row, weight in zip(rows.tolist(), weights, strict=True):
-        columns, entries, sign = _entries(row)
+    for k, row in enumerate(A.tolist()):
+        columns = tuple(j for j, x in enumerate(row) if x)
         if columns:
-            group = groups.setdefault(columns, {})
-            weight = weight if squared else sign * weight
-            group[entries] = graph.add(group.get(entries, 0), weight)
+            groups.setdefault(columns, []).append(k)
     return groups
 
 
-def _entries(row: Sequence[int]) -> tuple[Row, Row, int]:
-    """Columns of the nonzero entries of a row, these entries with a positive first one, and their sign."""
-    columns = tuple(k for k, x in enumerate(row) if x)
-    sign = -1 if columns and row[columns[0]] < 0 else 1
-    return columns, tuple(sign * row[k] for k in columns), sign
+def _table(groups: Groups) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    return tuple((columns, tuple(rows)) for columns, rows in groups.items())
 
 
-def _time(groups: Groups) -> int:
-    """Time of the products of all rows with a vector, in products of an operation."""
-    sizes = [len(columns) * len(group) for columns, group in groups.items()]
-    return sum(size if size >= _MIN_ENTRIES else _UNROLLED_TIME * size for size in sizes)
+def _entries(A: Tensor, groups: Groups) -> list[int]:
+    """The entries of all groups, by rows."""
+    of_row = A.tolist()
+    return [of_row[k][j] for columns, rows in groups.items() for k in rows for j in columns]
+
+
+def _is_increasing(entries: Sequence[int]) -> bool:
+    return all(x < y for x, y in pairwise(entries))
+
+
+def _parts(graph: Graph, block: DenseBlock, args: Sequence[int]) -> list[int]:
+    """The result of one operation."""
+    node = graph.block(block, args)
+    return [graph.part(node, k) for k in range(block.sizes[2])]
+
+
+def _mirrored(entries: Sequence[int], n: int) -> Tensor:
+    """The symmetric matrix of packed entries."""
+    rows = [
+        [entries[max(i, j) * (max(i, j) + 1) // 2 + min(i, j)] for j in range(n)] for i in range(n)
+    ]
+    return ids_tensor([x for row in rows for x in row], (n, n))

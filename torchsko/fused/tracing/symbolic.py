@@ -32,7 +32,7 @@ from torchsko.fused.program.factorizations import FACTORIZATIONS, lu, pivots_of
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.indexing import VALUE_INDEXED, first_index_of
 from torchsko.fused.program.rules import ELEMENTWISE, RULES
-from torchsko.fused.program.sparse_products import gram, vector_product
+from torchsko.fused.program.sparse_products import forward_adjoint, gram, store, vector_product
 from torchsko.fused.program.type_promotion import (
     WRITES_INTO_FIRST,
     are_all_bool,
@@ -134,10 +134,22 @@ class Symbolic(TracedTensor):
         parts = [self.graph.part(node, k) for k in range(block.sizes[2])]
         return Symbolic(self.graph, ids_tensor(parts, (len(parts),)))
 
-    def record_product(self, kind: str, A: Tensor, x: Tensor) -> Tensor:
+    def record_product(self, kind: str, shift: float, *tensors: Tensor) -> Tensor:
         """A product with a sparse matrix; see `torchsko.fused.program.sparse_products`."""
-        product = {"gram": gram, "vector_product": vector_product}[kind]
-        return Symbolic(self.graph, product(self.graph, lift(self.graph, A), lift(self.graph, x)))
+        products: dict[str, Callable[..., Tensor]] = {
+            "gram_matrix": partial(gram, shift=shift),
+            "sparse_matvec": vector_product,
+            "forward_adjoint": forward_adjoint,
+        }
+        ids = products[kind](self.graph, *(lift(self.graph, x) for x in tensors))
+        return Symbolic(self.graph, ids)
+
+    def record_store(self, num_matrices: int, tensors: Sequence[Tensor]) -> Tensors:
+        """Copies of a symmetric matrix, of matrices and of vectors, behind all of their entries."""
+        symmetric, *others = (lift(self.graph, x) for x in tensors)
+        matrices, vectors = others[:num_matrices], others[num_matrices:]
+        entries, symmetric, matrices, vectors = store(self.graph, symmetric, matrices, vectors)
+        return tuple(Symbolic(self.graph, x) for x in (entries, symmetric, *matrices, *vectors))
 
     def mark_regular(self) -> None:
         """Declare that all entries are finite and not zero."""

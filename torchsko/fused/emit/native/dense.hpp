@@ -54,28 +54,107 @@ BLOCK void dense_product(
   if (rows - i == 1) product_rows<1>(i, inner, columns, down, along, a, b, out);
 }
 
+// Sparse matrices. The table has the number of groups and, for each, the number of its rows, of their columns, the
+// columns and the rows.
+
+// The entries of one group, `entries[row * width + place]`.
+struct Group {
+  int height, width;
+  const int *columns, *rows;
+};
+INLINE Group group_at(const int* table) { return {table[0], table[1], table + 2, table + 2 + table[1]}; }
+INLINE const int* end_of(const Group& group) { return group.rows + group.height; }
+
+// Rows i to i + R - 1 of A x.
+template <int R>
+INLINE void sparse_rows(const Group& group, int i, const V* x, const V* entries, V* out) {
+  V sum[R][1];
+  set_zero(sum);
+  add_products(sum, 0, group.width, [&](int r, int k) { return entries[(i + r) * group.width + k]; },
+               [&](int k, int) { return x[group.columns[k]]; });
+  UNROLL for (int r = 0; r < R; ++r) out[group.rows[i + r]] = sum[r][0];
+}
+
+BLOCK void dense_sparse(int rows, const int* table, const V* x, const V* entries, V* out) {
+  for (int i = 0; i < rows; ++i) out[i] = splat(0);
+  const int* at = table + 1;
+  for (int g = 0; g < table[0]; ++g) {
+    const Group group = group_at(at);
+    int i = 0;
+    for (; i + 4 <= group.height; i += 4) sparse_rows<4>(group, i, x, entries, out);
+    for (; i < group.height; ++i) sparse_rows<1>(group, i, x, entries, out);
+    entries += group.height * group.width;
+    at = end_of(group);
+  }
+}
+
+// Adds the columns at places i to i + R - 1 of A* x.
+template <int R>
+INLINE void sparse_columns(const Group& group, int i, const V* x, const V* entries, V* out) {
+  V sum[R][1];
+  set_zero(sum);
+  add_products(sum, 0, group.height, [&](int r, int k) { return entries[k * group.width + i + r]; },
+               [&](int k, int) { return x[group.rows[k]]; });
+  UNROLL for (int r = 0; r < R; ++r) out[group.columns[i + r]] += sum[r][0];
+}
+
+BLOCK void dense_sparse_adjoint(int columns, const int* table, const V* x, const V* entries, V* out) {
+  for (int i = 0; i < columns; ++i) out[i] = splat(0);
+  const int* at = table + 1;
+  for (int g = 0; g < table[0]; ++g) {
+    const Group group = group_at(at);
+    int i = 0;
+    for (; i + 4 <= group.width; i += 4) sparse_columns<4>(group, i, x, entries, out);
+    for (; i < group.width; ++i) sparse_columns<1>(group, i, x, entries, out);
+    entries += group.height * group.width;
+    at = end_of(group);
+  }
+}
+
 template <int R, int C>
-INLINE void gram_tile(int i, int j, int columns, int inner, const V* w, const V* a, V* out) {
+INLINE void gram_tile(const Group& group, int i, int j, const V* w, const V* entries, V* out) {
   V sum[R][C];
   set_zero(sum);
-  add_products(sum, 0, inner, [=](int r, int k) { return w[k] * a[k * columns + i + r]; },
-               [=](int k, int c) { return a[k * columns + j + c]; });
+  add_products(sum, 0, group.height,
+               [&](int r, int k) { return w[group.rows[k]] * entries[k * group.width + i + r]; },
+               [&](int k, int c) { return entries[k * group.width + j + c]; });
   UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c)
-    if (j + c <= i + r) out[packed_index(i + r, j + c)] = sum[r][c];
+    if (j + c <= i + r) out[packed_index(group.columns[i + r], group.columns[j + c])] += sum[r][c];
 }
 
 template <int R>
-INLINE void gram_rows(int i, int columns, int inner, const V* w, const V* a, V* out) {
+INLINE void gram_rows(const Group& group, int i, const V* w, const V* entries, V* out) {
   int j = 0;
-  for (; j + 4 <= i + R; j += 4) gram_tile<R, 4>(i, j, columns, inner, w, a, out);
-  for (; j < i + R; ++j) gram_tile<R, 1>(i, j, columns, inner, w, a, out);
+  for (; j + 4 <= i + R; j += 4) gram_tile<R, 4>(group, i, j, w, entries, out);
+  for (; j < i + R; ++j) gram_tile<R, 1>(group, i, j, w, entries, out);
 }
 
-// A* w A with the diagonal matrix w, packed.
-BLOCK void dense_gram(int columns, int inner, const V* w, const V* a, V* out) {
-  int i = 0;
-  for (; i + 4 <= columns; i += 4) gram_rows<4>(i, columns, inner, w, a, out);
-  for (; i < columns; ++i) gram_rows<1>(i, columns, inner, w, a, out);
+// A* w A + shift with the diagonal matrix w, packed, plus the matrix `start` if there is one.
+BLOCK void dense_gram(
+    int n, T shift, const int* table, const V* w, const V* entries, const V* start, V* out) {
+  for (int i = 0; i < row_of(n); ++i) out[i] = start ? start[i] : splat(0);
+  for (int i = 0; i < n; ++i) out[packed_index(i, i)] += splat(shift);
+  const int* at = table + 1;
+  for (int g = 0; g < table[0]; ++g) {
+    const Group group = group_at(at);
+    int i = 0;
+    for (; i + 4 <= group.width; i += 4) gram_rows<4>(group, i, w, entries, out);
+    for (; i < group.width; ++i) gram_rows<1>(group, i, w, entries, out);
+    entries += group.height * group.width;
+    at = end_of(group);
+  }
+}
+
+BLOCK void dense_symmetric(int n, const V* x, const V* a, V* out) {
+  for (int i = 0; i < n; ++i) {
+    V sum = splat(0);
+    for (int j = 0; j < i; ++j) {
+      const V entry = a[packed_index(i, j)];
+      sum += entry * x[j];
+      out[j] += entry * x[i];
+    }
+    out[i] = sum + a[packed_index(i, i)] * x[i];
+  }
 }
 
 // Columns j to j + C - 1 of the rows i to i + R - 1 of L D, left of the diagonal block, into u.
@@ -288,6 +367,20 @@ BLOCK void dense_forward(int n, int columns, bool unit, const V* b, const V* l, 
   int i = 0;
   for (; i + 4 <= n; i += 4) forward_rows<4>(i, columns, unit, b, l, out);
   for (; i < n; ++i) forward_rows<1>(i, columns, unit, b, l, out);
+}
+
+// L^-1 A* of a sparse A with `columns` rows.
+BLOCK void dense_sparse_forward(
+    int n, int columns, bool unit, const int* table, const V* entries, const V* l, V* out) {
+  for (int i = 0; i < n * columns; ++i) out[i] = splat(0);
+  const int* at = table + 1;
+  for (int g = 0; g < table[0]; ++g) {
+    const Group group = group_at(at);
+    for (int i = 0; i < group.height; ++i)
+      for (int k = 0; k < group.width; ++k) out[group.columns[k] * columns + group.rows[i]] = *entries++;
+    at = end_of(group);
+  }
+  dense_forward(n, columns, unit, out, l, out);
 }
 
 // Rows i to i + R - 1, after all rows below them.
