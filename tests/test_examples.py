@@ -282,3 +282,13 @@ def test_30_trains_by_an_algorithm_of_torchrl(tmp_path):
     out = run("30_sac_of_torchrl.py", tmp_path)
     first, last = map(float, re.search(r"return (\d+) at first, (\d+)", out).groups())
     assert last > 10 * first
+
+
+@pytest.mark.nightly
+def test_31_learns_to_stay_upright(tmp_path):
+    for needed in ("mujoco", "matplotlib"):
+        pytest.importorskip(needed)
+    out = run("31_quadruped_commands.py", tmp_path, "--updates", "20", "--envs", "16")
+    here, there = map(float, re.search(r"return (-?\d+) here, (-?\d+) in MuJoCo", out).groups())
+    assert abs(here - there) < 0.1 * abs(here)
+    assert (tmp_path / "quadruped_commands.png").stat().st_size > 10_000
