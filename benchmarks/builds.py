@@ -2,8 +2,8 @@
 
     python benchmarks/builds.py [whole-body] [delta] [stewart] [--gradient]
 
-`whole-body` is the control of a humanoid on the eight corners of its feet, the others are rollouts of
-parallel robots with RK4. The time of compilers, which are child processes, is included.
+`whole-body` is the control of a humanoid on its soles, the others are rollouts of parallel robots with RK4.
+The time of compilers, which are child processes, is included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from cases import floating_humanoid
 from closed_chains import stewart
-from quadratic import corners, law, standing_humanoid
+from quadratic import law, soles, standing_humanoid
 from report import origin
 from torch import Tensor
 
@@ -62,7 +62,7 @@ def rollout(mech: ts.Mechanism) -> Run:
 
 def whole_body() -> Run:
     """The law of `benchmarks/quadratic.py` with 15 iterations."""
-    contacts = corners()
+    contacts = soles()
     fast = ts.fuse(lambda mech, q, qd: law(mech, q, qd, contacts), floating_humanoid().mech)
     return lambda q, qd: fast(q, qd)[0], [*standing_humanoid(1)]
 

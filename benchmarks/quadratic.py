@@ -5,7 +5,7 @@ A quadruped stands on four feet at random velocities, and is asked for accelerat
 and posture. All solve the same programs; residuals are the largest violation of a condition of optimality.
 ADMM is OSQP's iteration, one factorization for all of its steps, at the best of five penalties. Processor
 seconds, with one thread; proxsuite takes the programs one by one. The whole law is timed as a kernel, too;
-with --humanoid nothing else is, of a robot on the eight corners of its feet, which takes minutes to build.
+with --humanoid nothing else is, of a robot on its soles.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from timing import build_time
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.control import Contact, com_objective, posture_objective
+from torchsko.control import Contact, SurfaceContact, com_objective, posture_objective
 from torchsko.control.qp import QuadraticProgram, solve_qp
 from torchsko.control.task_space import whole_body
 
@@ -56,11 +56,10 @@ def law(
     return found.tau, found.residual
 
 
-def corners() -> list[Contact]:
+def soles() -> list[Contact]:
     """Of a humanoid's feet."""
-    places = torch.tensor([[x, y, 0.0] for x in (-0.1, 0.1) for y in (-0.05, 0.05)]).double()
-    soles, upright = ("leg_left_6_link", "leg_right_6_link"), torch.eye(3, dtype=torch.float64)
-    return [Contact(ts.Frame(sole, upright, r)) for sole in soles for r in places]
+    frames = ("leg_left_6_link", "leg_right_6_link")
+    return [SurfaceContact(frame, half_lengths=(0.1, 0.05)) for frame in frames]
 
 
 def standing_humanoid(batch: int) -> tuple[Tensor, Tensor]:
@@ -189,7 +188,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(origin(1))
     if args.humanoid:
-        tell_of_kernel(args.batch, floating_humanoid().mech, standing_humanoid, corners())
+        tell_of_kernel(args.batch, floating_humanoid().mech, standing_humanoid, soles())
         return
     p = programs(args.batch)
     n, e, m = (x.shape[-1] for x in (p.p, p.b, p.h))

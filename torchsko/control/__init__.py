@@ -11,6 +11,7 @@ from torchsko.control.joint_space.adaptive_control import adaptive_control as ad
 from torchsko.control.joint_space.tracking import computed_torque as computed_torque
 from torchsko.control.joint_space.tracking import pd_with_gravity as pd_with_gravity
 from torchsko.control.task_space.contacts import Contact as Contact
+from torchsko.control.task_space.contacts import SurfaceContact as SurfaceContact
 from torchsko.control.task_space.impedance import Task as Task
 from torchsko.control.task_space.impedance import impedance as impedance
 from torchsko.control.task_space.objectives import Objective as Objective

@@ -31,15 +31,24 @@ class Objective(NamedTuple):
         rows: `[*batch, m, num_dof]`.
         desired: desired acceleration, `[*batch, m]`.
         weight: of all rows, 0 or more; a number, or `[*batch]`.
+        priority: objectives of priority 0 are solved first; those of higher numbers do not change the
+            accelerations of earlier ones.
     """
 
     rows: Tensor
     desired: Tensor
     weight: float | Tensor = 1.0
+    priority: int = 0
 
 
 def frame_objective(
-    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, *, weight: float | Tensor = 1.0
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    task: Task,
+    *,
+    weight: float | Tensor = 1.0,
+    priority: int = 0,
 ) -> Objective:
     """Objective that moves a frame to a target; the task's gains are per unit inertia [1/s^2, 1/s].
 
@@ -62,7 +71,7 @@ def frame_objective(
     desired = rows.acceleration + rows.force - rows.bias
     if task.damping is None:
         desired = desired + 2 * stiffness_roots(rows.stiffness) * rows.velocity_error
-    return Objective(rows.J, desired[..., 0], weight)
+    return Objective(rows.J, desired[..., 0], weight, priority)
 
 
 def com_objective(
@@ -75,6 +84,7 @@ def com_objective(
     weight: float | Tensor = 1.0,
     velocity: Tensor | None = None,
     acceleration: Tensor | None = None,
+    priority: int = 0,
 ) -> Objective:
     """Objective that moves the center of mass to a point `[*batch, 3]` [m]; gains in 1/s^2 and 1/s.
 
@@ -101,7 +111,7 @@ def com_objective(
     desired = gains[0] * (target - center_of_mass(mech, q)) + gains[1] * velocity_error
     desired = desired if acceleration is None else desired + acceleration
     bias = com_acceleration(mech, q, qd, torch.zeros_like(qd))
-    return Objective(com_jacobian(mech, q), desired - bias, weight)
+    return Objective(com_jacobian(mech, q), desired - bias, weight, priority)
 
 
 def posture_objective(
@@ -112,6 +122,7 @@ def posture_objective(
     *,
     gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
     weight: float | Tensor = 1e-2,
+    priority: int = 0,
 ) -> Objective:
     """Objective that moves all joints to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s.
 
@@ -127,4 +138,4 @@ def posture_objective(
     check_gains(robot, batch, **{f"gains[{i}]": x for i, x in enumerate(gains)})
     desired = gains[0] * difference(mech, q, target) - gains[1] * qd
     rows = torch.eye(desired.shape[-1], dtype=q.dtype, device=q.device)
-    return Objective(rows, desired, weight)
+    return Objective(rows, desired, weight, priority)

@@ -1,27 +1,41 @@
 r"""Whole-body inverse dynamics: accelerations, contact forces and joint forces by a quadratic program.
 
-With the linear Jacobians J_c of the contact points,
+With the Jacobian J_c of the contacts,
 
 .. math::
-    \min_{\ddot q, \lambda} \sum_i w_i |J_i \ddot q - a_i|^2 + \epsilon |(\ddot q, \lambda)|^2, \qquad
+    \min_{\ddot q, \lambda} \sum_i w_i |J_i \ddot q - a_i|^2 + \epsilon |\ddot q|^2
+    + \epsilon_\lambda |\lambda - \lambda_0|^2, \qquad
     \tau = \mathcal{M} \ddot q + \mathcal{C} - J_c^* \lambda,
 
     J_c \ddot q = - \dot J_c \dot q - k J_c \dot q, \quad \tau_{free} = 0, \quad |\tau| \le \tau_{max}, \quad
     |\lambda_x|, |\lambda_y| \le \mu \lambda_z / \sqrt 2,
 
-so that contact forces push and lie within their friction cones. For several contacts of one rotating body
-see `torchsko.control.task_space.contacts`.
+so that contact forces push and lie within their friction cones. The equations of contacts are those of
+`torchsko.control.task_space.contacts`. The references of the forces, :math:`\lambda_0`, carry the robot at
+zero acceleration with the least norm. Where they lie within the cones, they do not shift a robot that stays.
+
+Objectives of several priorities are solved one after another: the accelerations of earlier ones are
+equalities of the next program. Where limits determine them, that program has no interior, and its residual is
+about 1e-4. Joint limits are those of a control barrier function with two equal rates :math:`\alpha`,
+
+.. math::
+    \ddot q \le \alpha^2 (q_{max} - q) - 2 \alpha \dot q, \qquad
+    \ddot q \le \alpha (\dot q_{max} - \dot q),
+
+and likewise from below, which never contradict each other within the limits.
 
 Reference: A. Del Prete, N. Mansard, O. Ramos, O. Stasse, F. Nori, *Implementing torque control with
 high-ratio gear boxes and without joint-torque sensors*, International Journal of Humanoid Robotics 13(1),
 2016 (task-space inverse dynamics); A. Herzog et al., *Momentum control with hierarchical inverse dynamics on
-a torque-controlled humanoid*, Autonomous Robots 40(3), 2016.
+a torque-controlled humanoid*, Autonomous Robots 40(3), 2016; Q. Nguyen, K. Sreenath, *Exponential control
+barrier functions for enforcing high relative-degree safety-critical constraints*, American Control
+Conference, 2016.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,25 +44,29 @@ from torchsko.control.joint_space.gains import Batches, check_nonnegative
 from torchsko.control.qp import QPSolution, QuadraticProgram, solve_qp
 from torchsko.control.task_space.contacts import (
     Contact,
+    ContactRows,
     contact_batches,
     contact_rows,
-    friction_cones,
+    force_bounds,
     in_inertial_axes,
+    reference_forces,
 )
 from torchsko.control.task_space.objectives import Objective
 from torchsko.errors import MechanismError
 from torchsko.linalg.sparse import gram_matrix, sparse_matvec
+from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
+from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.numbers import as_integer
-from torchsko.utils.shapes import broadcast_shapes, concatenate
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
-REGULARIZATION = (1e-6, 1e-3)
-"""Weights of accelerations, and of forces in units of the robot's weight, that make the solution unique."""
+ACCELERATION_WEIGHT = 1e-6
+"""Weight of the square of accelerations, which makes them unique where the objectives do not."""
 
 
 class WholeBodyResult(NamedTuple):
@@ -58,6 +76,8 @@ class WholeBodyResult(NamedTuple):
         tau: joint forces, `[*batch, num_dof]`; zero at unactuated joints [N m or N].
         qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         forces: of the ground on every contact, in inertial axes, `[*batch, contacts, 3]` [N].
+        moments: of the ground on every contact, about the origin of its frame, in inertial axes,
+            `[*batch, contacts, 3]` [N m]; zero for points.
         residual: of the quadratic program, `[*batch]`. Above 1e-6 (in float32 above about 1e-3) the program
             has no solution, or `iterations` is too small.
     """
@@ -65,6 +85,7 @@ class WholeBodyResult(NamedTuple):
     tau: Tensor
     qdd: Tensor
     forces: Tensor
+    moments: Tensor
     residual: Tensor
 
 
@@ -76,13 +97,14 @@ def whole_body_control(
     contacts: Sequence[Contact] = (),
     *,
     undriven: Sequence[str] | None = None,
+    limit_rate: float | Tensor | None = None,
     iterations: int = 30,
 ) -> WholeBodyResult:
     """Joint forces for the closest accelerations to the objectives, within effort limits and friction cones.
 
     `torchsko.fuse` compiles a control law that calls this into one kernel with all iterations of the solver,
-    which stops when all samples of a SIMD vector have converged. Kernels of a quadruped, and of a humanoid
-    with eight contact points, build once, the latter in minutes.
+    which stops when all samples of a SIMD vector have converged. The text of the solver does not grow with
+    the robot.
 
     Args:
         mech: the mechanism; its `effort_limit` bounds the joint forces. Some files write 0 for an unknown
@@ -90,8 +112,10 @@ def whole_body_control(
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         objectives: see `Objective`, and the functions that make them; at least one.
-        contacts: sticking contact points. A flat foot has one at each corner.
+        contacts: sticking contacts: points, or rectangles (`SurfaceContact`) such as flat feet.
         undriven: names of the unactuated joints; default: all free joints.
+        limit_rate: largest rate at which joints of one dof approach their position and velocity limits, a
+            number or `[*batch]` [1/s]. Default: these limits are ignored.
         iterations: of the solver, at least one.
 
     Returns:
@@ -119,30 +143,28 @@ def whole_body_control(
     check_each("objectives", objectives, Objective, "com_objective(mech, q, qd, target)")
     check_each("contacts", contacts, Contact, "Contact(frame)")
     batches = {"q": tuple(q.shape[:-1]), "qd": tuple(qd.shape[:-1])}
-    _check_sizes(robot, objectives, contacts, batches)
-    n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
-    scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
-    scale = torch.where(scale > 0, scale, 1.0)  # forces in units of the robot's weight
-    J, contact_acceleration = contact_rows(robot, q, qd, contacts)
-    scaled = scale[..., None] * J.mT
-    batch = broadcast_shapes(M.shape[:-2], bias.shape[:-1], scaled.shape[:-2])
-    dynamics = torch.cat([M.expand(*batch, n, n), -scaled.expand(*batch, *scaled.shape[-2:])], -1)
-    equations = dynamics, bias, J, contact_acceleration
-    dofs = _split_dofs(robot, undriven)
-    program = _quadratic_program(robot, objectives, contacts, equations, dofs)
-    solution: QPSolution = solve_qp(program, iterations=iterations)
-    (_, actuated), size = dofs, _force_size(robot, dofs[1])
-    driven = size * solution.row_values[..., : len(actuated)] + bias.index_select(-1, actuated)
-    tau = driven.new_zeros(*driven.shape[:-1], n).index_add(-1, actuated, driven)
-    qdd, forces = solution.x[..., :n], scale * solution.x[..., n:]
-    return WholeBodyResult(tau, qdd, in_inertial_axes(contacts, forces), solution.residual)
+    _check_sizes(robot, objectives, contacts, limit_rate, batches)
+    constraints = _constraints(mech, q, qd, contacts, undriven, limit_rate)
+    accelerations: list[tuple[Tensor, Tensor]] = []
+    solutions: list[QPSolution] = []
+    for level in sorted({x.priority for x in objectives}):
+        asked = [x for x in objectives if x.priority == level]
+        program = constraints.with_objectives(asked, accelerations)
+        solutions.append(solve_qp(program, iterations=iterations))
+        qdd = solutions[-1].x[..., : robot.num_dof]
+        accelerations += [(x.rows, matvec(x.rows, qdd)) for x in asked]
+    return constraints.result(solutions[-1])
 
 
 def _check_sizes(
-    mech: Mechanism, objectives: Sequence[Objective], contacts: Sequence[Contact], batches: Batches
+    mech: Mechanism,
+    objectives: Sequence[Objective],
+    contacts: Sequence[Contact],
+    limit_rate: float | Tensor | None,
+    batches: Batches,
 ) -> None:
     """Check the shapes of objectives and contacts against the mechanism and the batch."""
-    for k, (rows, desired, weight) in enumerate(objectives):
+    for k, (rows, desired, weight, _) in enumerate(objectives):
         meaning = "An objective minimizes the square of rows qdd - desired."
         count = rows.shape[-2] if isinstance(rows, Tensor) and rows.ndim > 1 else 1
         for name, x, shape in (
@@ -155,66 +177,164 @@ def _check_sizes(
         what, why = f"weight of objective {k}", "A negative weight makes the objective unbounded."
         batches |= {f"the {what}": check_nonnegative(mech, what, weight, why, "a number, say 1.0")}
     batches |= contact_batches(mech, contacts)
+    if limit_rate is not None:
+        why = "Joints approach their limits at this rate."
+        size = check_nonnegative(mech, "limit_rate", limit_rate, why, "limit_rate=10.0, say")
+        batches |= {"the limit_rate": size}
     shared_batch({"the mechanism": mech.batch_shape} | batches)
 
 
-def _quadratic_program(
-    mech: Mechanism,
-    objectives: Sequence[Objective],
-    contacts: Sequence[Contact],
-    equations: tuple[Tensor, Tensor, Tensor, Tensor],
-    dofs: tuple[Tensor, Tensor],
-) -> QuadraticProgram:
-    """The quadratic program over [qdd; forces in units of the weight].
+class _Constraints(NamedTuple):
+    """The equalities and bounds over [qdd; forces in units of the weight].
 
-    The first rows of G are those of the driven dofs.
+    Attributes:
+        contacts: the contacts.
+        rows: their equations.
+        weight: of the robot, `[*batch, 1]` [N].
+        A, b, G, h: of the quadratic program. The first rows of G are those of the driven dofs.
+        reference: of the forces, `[*batch, c]`.
+        force_weights: of their deviations, `[*batch, c]`.
+        driven: numbers of the driven dofs.
+        size: unit of the rows of driven dofs, `[*batch, k]`.
+        bias: joint forces at zero acceleration, `[*batch, num_dof]`.
     """
-    dynamics, bias, J, contact_acceleration = equations
-    n, batch = mech.num_dof, dynamics.shape[:-2]
-    count = dynamics.shape[-1] - n
-    like = {"dtype": dynamics.dtype, "device": dynamics.device}
-    P, p = _objective(objectives, n, count, like)
-    unactuated, actuated = dofs
-    J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
+
+    contacts: Sequence[Contact]
+    rows: ContactRows
+    weight: Tensor
+    A: Tensor
+    b: Tensor
+    G: Tensor
+    h: Tensor
+    reference: Tensor
+    force_weights: Tensor
+    driven: Tensor
+    size: Tensor
+    bias: Tensor
+
+    def with_objectives(
+        self, objectives: Sequence[Objective], accelerations: Sequence[tuple[Tensor, Tensor]]
+    ) -> QuadraticProgram:
+        """The program of objectives, with given accelerations of those of higher priority."""
+        n, c = self.bias.shape[-1], self.reference.shape[-1]
+        like = {"dtype": self.bias.dtype, "device": self.bias.device}
+        small = torch.full((n,), ACCELERATION_WEIGHT, **like)
+        rows, weights = [torch.eye(n + c, **like)], [concatenate((small, self.force_weights))]
+        desired = [concatenate((torch.zeros_like(small), self.reference))]
+        for objective in objectives:
+            w = objective.weight
+            w = w[..., None] if isinstance(w, Tensor) else torch.tensor([w], **like)
+            rows.append(torch.nn.functional.pad(objective.rows, (0, c)))
+            weights.append(w.expand(*w.shape[:-1], objective.rows.shape[-2]))
+            desired.append(objective.desired)
+        R, weights, desired = concatenate(rows, -2), concatenate(weights), concatenate(desired)
+        P, p = gram_matrix(R, weights), -sparse_matvec(R.mT, weights * desired)
+        A, b = self.A, self.b
+        if accelerations:
+            padded = (torch.nn.functional.pad(rows, (0, c)) for rows, _ in accelerations)
+            A, b = concatenate((A, *padded), -2), concatenate((b, *(a for _, a in accelerations)))
+        return QuadraticProgram(P, p, A, b, self.G, self.h)
+
+    def result(self, solution: QPSolution) -> WholeBodyResult:
+        """The result of a solution."""
+        n, count = self.bias.shape[-1], len(self.driven)
+        tau = self.size * solution.row_values[..., :count] + self.bias.index_select(-1, self.driven)
+        tau = tau.new_zeros(*tau.shape[:-1], n).index_add(-1, self.driven, tau)
+        qdd, scaled = solution.x[..., :n], solution.x[..., n:]
+        forces, moments = in_inertial_axes(self.contacts, self.rows, self.weight * scaled)
+        return WholeBodyResult(tau, qdd, forces, moments, solution.residual)
+
+
+def _constraints(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    contacts: Sequence[Contact],
+    undriven: Sequence[str] | None,
+    limit_rate: float | Tensor | None,
+) -> _Constraints:
+    robot = as_mechanism(mech)
+    n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
+    weight = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
+    weight = torch.where(weight > 0, weight, 1.0)
+    contact = contact_rows(robot, q, qd, contacts)
+    J, scaled = contact.J, weight[..., None] * contact.J.mT
+    batch, c = broadcast_shapes(M.shape[:-2], bias.shape[:-1], scaled.shape[:-2]), J.shape[-2]
+    dynamics = concatenate((M, -scaled))
+    free, driven = _split_dofs(robot, undriven)
     # Rows are normalized: those of a robot of a few milligrams would be below the tolerance at any force.
-    free_rows = dynamics.index_select(-2, unactuated)
+    free_rows, free_bias = dynamics.index_select(-2, free), bias.index_select(-1, free)
     square = (free_rows * free_rows).sum(-1).detach()
     length = torch.where(square > 0, square, 1.0).sqrt()
-    A = torch.cat([free_rows / length[..., None], J], -2)
-    b = (-bias.index_select(-1, unactuated) / length, contact_acceleration)
-    b = concatenate(b, batch=batch)
-    limit, size = mech.effort_limit.index_select(-1, actuated), _force_size(mech, actuated)
-    rows = dynamics.index_select(-2, actuated) / size[..., None]
-    offset = bias.index_select(-1, actuated)
-    cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))
-    batch = broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
-    G = concatenate((rows, cone), -2, batch)
-    h = [(limit - offset) / size, torch.zeros(cone.shape[-2], **like), (limit + offset) / size]
-    h = concatenate(h, batch=batch)
-    return QuadraticProgram(P, p, A, b, G, h)
+    free_rows, free_bias = free_rows / length[..., None], free_bias / length
+    A = concatenate((free_rows, torch.nn.functional.pad(J, (0, c))), -2, batch)
+    b = concatenate((-free_bias, contact.acceleration), batch=batch)
+    default = _least_forces(free_rows[..., n:], free_bias)
+    reference, force_weights = reference_forces(contacts, contact, weight, default)
+    limit = robot.effort_limit.index_select(-1, driven)
+    size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # normalizes rows
+    offset, bounds = bias.index_select(-1, driven) / size, force_bounds(contacts, weight)
+    joints, low, high = _joint_bounds(robot, q, qd, limit_rate)
+    two_sided = [
+        (
+            dynamics.index_select(-2, driven) / size[..., None],
+            -limit / size - offset,
+            limit / size - offset,
+        ),
+        (torch.nn.functional.pad(bounds.normal, (n, 0)), bounds.least, bounds.largest),
+        (torch.nn.functional.pad(joints, (0, c)), low, high),
+    ]
+    rows, least, largest = zip(*two_sided, strict=True)
+    G = concatenate((*rows, torch.nn.functional.pad(bounds.cones, (n, 0))), -2)
+    h = concatenate((*largest, bounds.cone_limits, *(-x for x in least)))
+    return _Constraints(
+        contacts, contact, weight, A, b, G, h, reference, force_weights, driven, size, bias
+    )
 
 
-def _force_size(mech: Mechanism, actuated: Tensor) -> Tensor:
-    """The force of each driven dof that is the unit of its row: its limit, if there is one."""
-    limit = mech.effort_limit.index_select(-1, actuated)
-    return torch.where(limit.isfinite() & (limit > 0), limit, 1.0)
+def _least_forces(rows: Tensor, bias: Tensor) -> Tensor:
+    """Forces of the least norm with rows times forces = - bias, `[*batch, c]`.
+
+    Args:
+        rows: of the unactuated dofs, `[*batch, k, c]`.
+        bias: their forces at zero acceleration, `[*batch, k]`.
+    """
+    k, c = rows.shape[-2:]
+    if not k or not c:
+        return rows.new_zeros(*broadcast_shapes(rows.shape[:-2], bias.shape[:-1]), c)
+    # A shift near rounding allows contacts that cannot carry the robot, as a single point.
+    gram, shift = rows @ rows.mT, torch.finfo(compute_dtype(rows)).eps ** 0.625
+    trace = gram.diagonal(0, -2, -1).sum(-1)[..., None, None]
+    trace = torch.where(trace > 0, trace, 1.0)
+    gram = gram + shift * trace * torch.eye(k, dtype=rows.dtype, device=rows.device)
+    return -matvec(rows.mT, spd_solve(gram, bias[..., None])[..., 0])
 
 
-def _objective(
-    objectives: Sequence[Objective], num_dof: int, num_forces: int, like: dict[str, Any]
-) -> tuple[Tensor, Tensor]:
-    """P and p of the quadratic program: one sum over the rows of all objectives and of the regularization."""
-    one = torch.eye(num_dof + num_forces, **like)
-    small = [REGULARIZATION[0]] * num_dof + [REGULARIZATION[1]] * num_forces
-    rows, weights, desired = [one], [torch.tensor(small, **like)], [torch.zeros_like(one[0])]
-    for objective in objectives:
-        w = objective.weight
-        w = w[..., None] if isinstance(w, Tensor) else torch.tensor([w], **like)
-        rows.append(torch.nn.functional.pad(objective.rows, (0, num_forces)))
-        weights.append(w.expand(*w.shape[:-1], objective.rows.shape[-2]))
-        desired.append(objective.desired)
-    R, weights, desired = concatenate(rows, -2), concatenate(weights), concatenate(desired)
-    return gram_matrix(R, weights), -sparse_matvec(R.mT, weights * desired)
+def _joint_bounds(
+    mech: Mechanism, q: Tensor, qd: Tensor, rate: float | Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows, least and largest values of accelerations of joints of one dof, in units of the squared rate."""
+    joints = [] if rate is None else [x for x in mech.joint_names if _is_single(mech, x)]
+    dof, place = ([of(x).start for x in joints] for of in (mech.dof_slice, mech.q_slice))
+    dof, place = (torch.tensor(x, dtype=torch.int64, device=q.device) for x in (dof, place))
+    rows = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device).index_select(0, dof)
+    if rate is None:
+        return rows, q.new_zeros(0), q.new_zeros(0)
+    rate = rate[..., None] if isinstance(rate, Tensor) else rate
+    q, qd = q.index_select(-1, place), qd.index_select(-1, dof)
+    lower, upper = (x.index_select(-1, place) for x in (mech.lower, mech.upper))
+    speed = mech.velocity_limit.index_select(-1, dof)
+    high = torch.minimum(upper - q - 2 * qd / rate, (speed - qd) / rate)
+    low = torch.maximum(lower - q - 2 * qd / rate, (-speed - qd) / rate)
+    scale = rate[..., None] ** 2 if isinstance(rate, Tensor) else rate**2
+    return rows / scale, low, high
+
+
+def _is_single(mech: Mechanism, joint: str) -> bool:
+    """True for a joint of one coordinate and one dof."""
+    return all(
+        len(range(*x.indices(10**9))) == 1 for x in (mech.dof_slice(joint), mech.q_slice(joint))
+    )
 
 
 def _split_dofs(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
