@@ -23,8 +23,8 @@ def final(mech, q, qd):
     return (q - 0.5).square().sum(-1)
 
 
-def problem(running=running, final=final, dt=0.05, steps=4, impact=False, **options):
-    phase = ts.control.Phase(MECH, steps, dt, running, final, impact)
+def problem(running=running, final=final, dt=0.05, steps=4, of_phase=(), **options):
+    phase = ts.control.Phase(MECH, steps, dt, running, final, **dict(of_phase))
     return ts.control.optimal_control([phase], **options)
 
 
@@ -115,8 +115,26 @@ CALLS = {
         "given Mechanism as phases.*ts.control.Phase",
     ),
     "an impact with nothing": (
-        lambda: problem(impact=True),
+        lambda: problem(of_phase={"impact": True}),
         "phase 0 has impact=True and a Mechanism.*HeldFrame",
+    ),
+    "one number of inequalities": (
+        lambda: problem(of_phase={"inequalities": lambda mech, q, qd, u: u.sum(-1)}),
+        r"inequalities of a phase returned \[\] for one sample",
+    ),
+    "cones in a row": (
+        lambda: problem(of_phase={"cones": lambda mech, q, qd, u: u}),
+        r"cones of a phase returned \[1\] for one sample.*mu \* f",
+    ),
+    "inequalities of forces": (
+        lambda: problem(of_phase={"inequalities": lambda mech, q, qd, u, forces: u}),
+        "the cost 'inequalities'.*function of mech, q, qd, u",
+    ),
+    "phases of other robots": (
+        lambda: ts.control.optimal_control(
+            [ts.control.Phase(x, 4, 0.05, running, final) for x in (MECH, ts.load(ts.robots.panda))]
+        ),
+        "phase 1 has the dofs .*phase 0 .*'hinge'",
     ),
     "no velocity": (lambda: solved(qd=None), "qd was given as NoneType"),
     "start of another type": (lambda: solved(q=Q.float()), "q is torch.float32"),

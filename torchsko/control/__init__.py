@@ -2,8 +2,8 @@
 
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
-from torchsko.control.ilqr.problem import Phase as Phase
 from torchsko.control.ilqr.problem import optimal_control as optimal_control
+from torchsko.control.ilqr.segments import Phase as Phase
 from torchsko.control.ilqr.solver import ILQRResult as ILQRResult
 from torchsko.control.ilqr.solver import ilqr as ilqr
 from torchsko.control.joint_space.adaptive_control import AdaptiveResult as AdaptiveResult

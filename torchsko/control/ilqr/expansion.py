@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchsko.control.ilqr.inequalities import Inequalities
 from torchsko.control.ilqr.phase_dynamics import Change, Perturbed, PhaseDynamics
 from torchsko.errors import ShapeError
 from torchsko.integrators.linearize import jacobians
@@ -30,7 +31,8 @@ class PhaseFunctions:
     """Functions of the steps of a phase, for tensors with any batch dimensions.
 
     Goals are the further arguments of the costs. The last `num_goals` tensors of `step` are those of them
-    that are constant in time.
+    that are constant in time. With inequalities, multipliers `[*batch, rows]` and a penalty `[*batch]` follow
+    the goals of `expand` and `curvature`.
     """
 
     running: Cost
@@ -39,6 +41,7 @@ class PhaseFunctions:
     dofs: tuple[int, ...]
     bounds: tuple[Tensor, Tensor] | None
     num_goals: int
+    inequalities: Inequalities | None
 
     def expand(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
@@ -49,7 +52,13 @@ class PhaseFunctions:
         change = self._of_inputs(mech, nearby)
         zero = torch.zeros_like(qd)
         to_q, to_qd, to_u = jacobians(lambda *z: change(*z).state, zero, qd, u)
+        goals, duals = self._split(goals)
         gradient, hessian = _expansion(self._running(mech, q, change, goals), qd, u)
+        if self.inequalities is not None:
+            values = self._values(mech, q, change, goals)
+            s, J = values(zero, qd, u), torch.cat(jacobians(values, zero, qd, u), -1)
+            y, rate = self._multipliers(s, *duals)
+            gradient, hessian = gradient - matvec(J.mT, y), hessian - J.mT @ rate @ J
         return torch.cat([to_q, to_qd], -1), to_u, gradient, hessian
 
     def curvature(
@@ -61,8 +70,12 @@ class PhaseFunctions:
         in the cost.
         """
         change = self._of_inputs(mech, self.dynamics.exact(mech, q, qd, self.joint_forces(mech, u)))
-        cost = self._running(mech, q, change, goals)
+        goals, duals = self._split(goals)
+        cost, y = self._running(mech, q, change, goals), None
         value = cost(torch.zeros_like(qd), qd, u)
+        values = self._values(mech, q, change, goals)
+        if self.inequalities is not None:
+            y, _ = self._multipliers(values(torch.zeros_like(qd), qd, u), *duals)
         slopes: tuple[Tensor, ...] = ()
         if value.ndim < qd.ndim and self.dynamics.enters_costs:
             slopes = self._slopes(mech, q, change(torch.zeros_like(qd), qd, u), u, goals)
@@ -70,6 +83,8 @@ class PhaseFunctions:
         def weighted(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
             found = change(d, w, u)
             total = (costate * found.state).sum(-1)
+            if y is not None:
+                total = total - (y * values(d, w, u)).sum(-1)
             if value.ndim == qd.ndim:
                 return total + (value * cost(d, w, u)).sum(-1)
             for slope, x in zip(slopes, found[1:], strict=False):
@@ -107,7 +122,8 @@ class PhaseFunctions:
         `rest` holds the series, alpha and the goals that are constant in time.
 
         Returns:
-            The next state, of which 1 - alpha of the gap remains; this state again, u and the cost.
+            The next state, of which 1 - alpha of the gap remains; this state again, u, the cost without
+            inequalities, and the values of these `[*batch, rows]`.
         """
         count = len(rest) - self.num_goals - 1
         alpha, goals = rest[count], (*rest[count + 1 :], *rest[:count])
@@ -120,7 +136,15 @@ class PhaseFunctions:
         cost = _scalar(self._cost(mech, q, at, u, goals), qd)
         q_gap, qd_gap = ((1 - alpha[..., None]) * gap).tensor_split(2, -1)
         end = add_step(mech, found.q, q_gap), found.qd + qd_gap
-        return *end, *end, u, cost
+        if self.inequalities is None:
+            return *end, *end, u, cost
+        return (
+            *end,
+            *end,
+            u,
+            cost,
+            self.inequalities.values(*self._arguments(mech, q, at, u, goals)),
+        )
 
     def joint_forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces from inputs, `[*batch, num_dof]`."""
@@ -151,9 +175,47 @@ class PhaseFunctions:
         self, mech: Mechanism, q: Tensor, at: Change, u: Tensor, goals: Sequence[Tensor]
     ) -> Tensor:
         """The running cost after an impact, under constraint forces."""
-        forces = (at.forces,) if self.dynamics.has_forces else ()
-        cost = self.running(mech, q, at.start, u, *forces, *goals)
+        cost = self.running(*self._arguments(mech, q, at, u, goals))
         return check_cost_value("running", cost, at.start)
+
+    def _arguments(
+        self, mech: Mechanism, q: Tensor, at: Change, u: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[Any, ...]:
+        """Arguments of the running cost and of the inequalities."""
+        forces = (at.forces,) if self.dynamics.has_forces else ()
+        return mech, q, at.start, u, *forces, *goals
+
+    def _values(
+        self, mech: Mechanism, q: Tensor, change: Perturbed, goals: Sequence[Tensor]
+    ) -> Cost:
+        """The values of the inequalities as a function of z."""
+
+        def values(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+            assert self.inequalities is not None
+            at = self._after(change, d, w, u)
+            return self.inequalities.values(
+                *self._arguments(mech, add_step(mech, q, d), at, u, goals)
+            )
+
+        return values
+
+    def _split(self, goals: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The goals, and the multipliers and the penalty of the inequalities."""
+        count = len(goals) - (0 if self.inequalities is None else 2)
+        return tuple(goals[:count]), tuple(goals[count:])
+
+    def _multipliers(
+        self, s: Tensor, multipliers: Tensor, penalty: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The next multipliers y, and their derivative to the values."""
+        assert self.inequalities is not None
+        project, rho = self.inequalities.project, penalty[..., None]
+        (rate,) = jacobians(lambda s: project(multipliers - rho * s), s)
+        return project(multipliers - rho * s), rate
+
+    def _after(self, change: Perturbed, d: Tensor, w: Tensor, u: Tensor) -> Change:
+        """The perturbed step, as far as costs depend on it."""
+        return change(d, w, u) if self.dynamics.enters_costs else Change(w, w, w[..., :0])
 
     def _running(
         self, mech: Mechanism, q: Tensor, change: Perturbed, goals: Sequence[Tensor]
@@ -161,8 +223,7 @@ class PhaseFunctions:
         """The running cost as a function of z."""
 
         def cost(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
-            at = change(d, w, u) if self.dynamics.enters_costs else Change(w, w, w[..., :0])
-            return self._cost(mech, add_step(mech, q, d), at, u, goals)
+            return self._cost(mech, add_step(mech, q, d), self._after(change, d, w, u), u, goals)
 
         return cost
 

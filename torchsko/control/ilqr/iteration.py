@@ -22,6 +22,7 @@ from torchsko.control.ilqr.backward_pass import (
     select_samples,
     solve_convexified,
 )
+from torchsko.control.ilqr.multipliers import complementarity, update_multipliers
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.repeat import repeat
 from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
@@ -51,7 +52,7 @@ def evaluate(
 ) -> tuple[SolverState, QuadraticModel]:
     """Expand the problem along the trajectory, and mark converged samples."""
     A, B, gradient, hessian, end_gradient, end_hessian = problem.expand(
-        state.q, state.qd, state.u, goals
+        state.q, state.qd, state.u, state.multipliers, state.penalty, goals
     )
     costates, descent = repeat(
         problem.costates, (end_gradient,), (A, B, gradient), (), reverse=True
@@ -61,7 +62,8 @@ def evaluate(
         state.converged, state.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
     )
     closed = (state.gap.abs() <= tolerance).all(-1).all(0)
-    converged = state.converged | ((norm <= tolerance) & closed)
+    feasible = complementarity(problem, state.values, state.multipliers, state.penalty) <= tolerance
+    converged = state.converged | ((norm <= tolerance) & closed & feasible)
     state = state._replace(gradient=norm, converged=converged)
     low, high = _step_bounds(problem, state.u)
     model = QuadraticModel(
@@ -87,11 +89,13 @@ def iterate(
     of lower cost is taken. Samples whose plan touches no bound have one plan only.
     """
     state, model = evaluate(problem, state, goals, tolerance)
+    state, updated = update_multipliers(problem, state, tolerance)
+    active = ~(state.converged | updated)
     full = _add_curvature(problem, state, model, goals) if exact else model
     plan, convexified = _solve_model(problem, state, model, full, goals, stop_early)
-    after, accepted = _line_search(problem, state, goals, plan, stop_early)
+    after, accepted = _line_search(problem, state, goals, plan, active, stop_early)
     if problem.bounds is not None:
-        selected = (convexified | _touches_bounds(model, plan)) & ~state.converged
+        selected = (convexified | _touches_bounds(model, plan)) & active
         other, other_accepted, other_convexified = _unbounded_step(
             problem, state, model, full, goals, selected, stop_early
         )
@@ -101,7 +105,7 @@ def iterate(
         )
         accepted = accepted | other_accepted
         convexified = torch.where(better, other_convexified, convexified)
-    return _update_regularization(after, accepted, convexified, plan.size, exact)
+    return _update_regularization(after, accepted, convexified, plan.size, active, exact)
 
 
 def _touches_bounds(model: QuadraticModel, plan: FeedbackPlan) -> Tensor:
@@ -135,7 +139,8 @@ def _unbounded_step(
     gauss_newton = _without_bounds(model)
     newton = gauss_newton if full is model else _without_bounds(full)
     plan, convexified = _solve_model(problem, state, gauss_newton, newton, goals, stop_early)
-    state, accepted = _line_search(problem, state, goals, plan, stop_early)
+    active = selected if rows is None else selected[rows]
+    state, accepted = _line_search(problem, state, goals, plan, active, stop_early)
     if rows is None:
         return state, accepted, convexified
     no_sample = torch.zeros_like(selected)
@@ -155,7 +160,8 @@ def _add_curvature(
 ) -> QuadraticModel:
     """The model with second derivatives of dynamics and residuals, weighted per sample."""
     weight = state.exact[..., None, None]
-    curvature, end = problem.curvature(state.q, state.qd, state.u, model.costates, goals)
+    duals = state.multipliers, state.penalty
+    curvature, end = problem.curvature(state.q, state.qd, state.u, model.costates, *duals, goals)
     return model._replace(
         hessian=model.hessian + weight * curvature, end_hessian=model.end_hessian + weight * end
     )
@@ -201,11 +207,12 @@ def _line_search(
     state: SolverState,
     goals: list[Tensor],
     plan: FeedbackPlan,
+    active: Tensor,
     stop_early: bool,
 ) -> tuple[SolverState, Tensor]:
-    """Backtracking line search per sample; returns the new state, and whether a step was accepted."""
+    """Backtracking line search of active samples; the new state, and whether a step was accepted."""
     k, K, slope, curvature, _, solvable = plan
-    selected = solvable & ~state.converged
+    selected = solvable & active
     gap_sum, weight = state.gap.abs().sum(-1).sum(0), state.weight
     # This weight keeps half of the predicted reduction of the gaps, whatever the cost does.
     least = 2 * (slope + torch.clamp(curvature, min=0) / 2)
@@ -214,7 +221,7 @@ def _line_search(
     penalty = weight * gap_sum
     slack = COST_ROUNDING * torch.finfo(slope.dtype).eps * (state.cost.abs() + penalty)
     accepted, alpha = torch.zeros_like(selected), torch.ones_like(slope)
-    states, cost, gap = [state.q, state.qd, state.u], state.cost, state.gap
+    states, cost, gap = [state.q, state.qd, state.u, state.values], state.cost, state.gap
     for _ in range(MAX_HALVINGS + 1):
         searching = selected & ~accepted
         if stop_early and not bool(searching.any()):
@@ -232,17 +239,22 @@ def _line_search(
         cost, accepted = torch.where(accepted_now, cost_after, cost), accepted | accepted_now
         gap = torch.where(accepted_now[..., None], (1 - alpha[..., None]) * state.gap, gap)
         alpha = alpha / 2
-    q, qd, u = states
+    q, qd, u, values = states
     # The feedback is also valid about an unchanged trajectory, so an optimal start has gains.
     K = torch.where(solvable[..., None, None], K, state.K)
-    return state._replace(q=q, qd=qd, u=u, K=K, cost=cost, gap=gap, weight=weight), accepted
+    changes = {"q": q, "qd": qd, "u": u, "K": K, "values": values}
+    return state._replace(**changes, cost=cost, gap=gap, weight=weight), accepted
 
 
 def _update_regularization(
-    state: SolverState, accepted: Tensor, convexified: Tensor, size: Tensor, exact: bool
+    state: SolverState,
+    accepted: Tensor,
+    convexified: Tensor,
+    size: Tensor,
+    active: Tensor,
+    exact: bool,
 ) -> SolverState:
     """Regularization, and weight of second derivatives, for the next iteration."""
-    active = ~state.converged
     failed, mu = active & ~accepted, state.mu
     raised = torch.maximum(HIGHER * mu, MIN_REGULARIZATION * size)
     lowered = torch.where(mu > 2 * MIN_REGULARIZATION * size, LOWER * mu, torch.zeros_like(mu))
@@ -257,5 +269,5 @@ def _update_regularization(
         more = torch.clamp(4 * state.exact, MIN_CURVATURE_WEIGHT, 1)
         weight = torch.where(accepted & ~convexified, more, less)
         weight = torch.where(active, weight, state.exact)
-    iterations = state.iterations + active.to(state.iterations.dtype)
+    iterations = state.iterations + (~state.converged).to(state.iterations.dtype)
     return state._replace(mu=mu, exact=weight, iterations=iterations)

@@ -16,21 +16,15 @@ step leads from it through the impact to the next state.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.expansion import Cost, PhaseFunctions
-from torchsko.control.ilqr.phase_dynamics import PhaseDynamics
 from torchsko.control.ilqr.problem_checks import (
     actuated_dofs,
     check_bounds,
-    check_cost,
     check_phases,
     parse_shapes,
 )
@@ -39,87 +33,16 @@ from torchsko.control.ilqr.riccati_step import (
     bounded_backward_step,
     costate_step,
 )
+from torchsko.control.ilqr.segments import (
+    Compiler,
+    Phase,
+    Segment,
+    compiled,
+    make_segments,
+    step_shapes,
+)
 from torchsko.errors import TorchskoError
-from torchsko.integrators.step import Step
-from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.held.held_mechanism import HeldMechanism
-
-Compiler = Callable[..., Any]
-"""Compiles a function; see `torchsko.fuse`."""
-
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """A part of a motion in which dynamics and costs have one form, such as stance or flight.
-
-    Costs are twice differentiable functions of tensors with any batch dimensions. They return a number for
-    each sample `[*batch]`, or residuals `[*batch, r]`, of which half the square counts.
-
-    Attributes:
-        mech: the mechanism, or a mechanism with held frames or cut loops (`torchsko.constrain`). Values of a
-            layer are read once. All phases of a problem have the same joints.
-        steps: number of time steps.
-        dt: time step [s], positive; a number, or a tensor of shape [].
-        running: the cost of a step, (mech, q, qd, u, *goals, *series) for a free mechanism. If constraints or
-            contacts act, (mech, q, qd, u, forces, *goals, *series), with their forces `[*batch, rows]` in the
-            order of the constraints [N m, N]; see `torchsko.constraints.HeldMechanism`.
-        final: the cost of the state at the end of the phase, (mech, q, qd, *goals, *series); None for none.
-            Before an impact it sees the velocity that causes the impact.
-        impact: whether the phase starts with an impact that stops the held frames. Its first step leads from
-            the state before the impact, and the running cost sees the velocity after it.
-        method: integrator, a name in `torchsko.integrators.integrators.INTEGRATORS` or a function, as in
-            `torchsko.rollout`. `torchsko.integrators.SemiImplicitEuler` with a larger ``creep`` helps where
-            joints with dry friction start, stop or turn back: at 0.1 rad/s iterations are about as many as
-            without friction. `torchsko.ContactStep` is the step of `torchsko.step`, with its soft contacts,
-            under joint forces; its derivatives are those of the solution of the contact problem.
-
-    Example:
-        >>> import torchsko as ts, torch
-        >>> dog = ts.load(ts.robots.quadruped, floating_base=True)
-        >>> feet = [name for name in dog.frame_names if name.endswith("foot")]
-        >>> held = ts.constrain(dog, [ts.HeldFrame(foot) for foot in feet])
-        >>> stance = ts.control.Phase(held, 20, 0.01, lambda mech, q, qd, u, forces: 0.01 * u)
-        >>> flight = ts.control.Phase(dog, 10, 0.01, lambda mech, q, qd, u: 0.01 * u)
-    """
-
-    mech: MechanismLike | HeldMechanism
-    steps: int
-    dt: float | Tensor
-    running: Cost
-    final: Cost | None = None
-    impact: bool = False
-    method: str | Step = "semi_implicit_euler"
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """Consecutive steps with one form of dynamics, and the functions of them.
-
-    Attributes:
-        mech: the mechanism.
-        start: index of the first step.
-        stop: index after the last step.
-        has_final: whether a final cost follows the last step.
-        are_scalar: see `torchsko.control.ilqr.expansion.PhaseFunctions`, as all others.
-    """
-
-    mech: Mechanism
-    start: int
-    stop: int
-    has_final: bool
-    expand: Compiler
-    curvature: Compiler
-    step: Compiler
-    expand_final: Compiler
-    final_curvature: Compiler
-    cost_final: Compiler
-    are_scalar: Compiler
-
-    @property
-    def rows(self) -> slice:
-        """The steps of the segment."""
-        return slice(self.start, self.stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +76,11 @@ class OptimalControl:
         return len(self.dofs)
 
     @property
+    def num_rows(self) -> int:
+        """Largest number of values of the inequalities of a step."""
+        return max(0 if x.inequalities is None else x.inequalities.num_rows for x in self.segments)
+
+    @property
     def num_steps(self) -> int:
         """Number of steps of all phases."""
         return self.segments[-1].stop
@@ -162,8 +90,26 @@ class OptimalControl:
         """True if a mechanism has batch dimensions, so that samples cannot be selected."""
         return any(segment.mech.batch_shape for segment in self.segments)
 
+    def project(self, values: Tensor) -> Tensor:
+        """The nearest values that satisfy the inequalities, `[steps, *batch, num_rows]`."""
+        parts = []
+        for s in self.segments:
+            count = 0 if s.inequalities is None else s.inequalities.num_rows
+            part = values[s.rows]
+            if s.inequalities is not None:
+                found = s.inequalities.project(part[..., :count])
+                part = torch.nn.functional.pad(found, (0, part.shape[-1] - count))
+            parts.append(part)
+        return _join(parts)
+
     def expand(
-        self, q: Tensor, qd: Tensor, u: Tensor, goals: Sequence[Tensor]
+        self,
+        q: Tensor,
+        qd: Tensor,
+        u: Tensor,
+        multipliers: Tensor,
+        penalty: Tensor,
+        goals: Sequence[Tensor],
     ) -> tuple[Tensor, ...]:
         """A, B, gradient and Hessian of each step, then gradient and Hessian at the end, time first.
 
@@ -171,7 +117,8 @@ class OptimalControl:
         """
         parts, end = [], None
         for s in self.segments:
-            part = s.expand(q[s.rows], qd[s.rows], u[s.rows], *(g[s.rows] for g in goals))
+            extra = s.arguments(goals, multipliers, penalty)
+            part = s.expand(*(x[s.rows] for x in (q, qd, u)), *extra)
             if end is not None:
                 A, B, gradient, hessian = part
                 part = A, B, _add_to_first(gradient, end[0], 1), _add_to_first(hessian, end[1], 2)
@@ -184,12 +131,20 @@ class OptimalControl:
         return *map(_join, zip(*parts, strict=True)), *end
 
     def curvature(
-        self, q: Tensor, qd: Tensor, u: Tensor, costates: Tensor, goals: Sequence[Tensor]
+        self,
+        q: Tensor,
+        qd: Tensor,
+        u: Tensor,
+        costates: Tensor,
+        multipliers: Tensor,
+        penalty: Tensor,
+        goals: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
         """Second-order terms of each step that `expand` omits, and those at the end."""
         parts, end = [], None
         for s in self.segments:
-            part = s.curvature(*(x[s.rows] for x in (q, qd, u, costates, *goals)))
+            extra = s.arguments(goals, multipliers, penalty)
+            part = s.curvature(*(x[s.rows] for x in (q, qd, u, costates)), *extra)
             parts.append(part if end is None else _add_to_first(part, end, 2))
             end = None
             if s.has_final:
@@ -294,105 +249,21 @@ def optimal_control(
             "It is a function that compiles the parts of the problem, or None.",
             "Pass fuse=torchsko.fuse, or leave it out.",
         )
-    reserved = {"mech", "forces", *_shapes(robot, 1)}
+    reserved = {"mech", "forces", "multipliers", *step_shapes(robot, 1)}
     goal_shapes = parse_shapes("goals", goals, (*reserved,))
     series_shapes = parse_shapes("series", series, (*reserved, *goal_shapes))
-    segments: list[Segment] = []
-    for phase, mech, step in zip(phases, robots, steps, strict=True):
-        held = phase.mech.constraints if isinstance(phase.mech, HeldMechanism) else None
-        dynamics = PhaseDynamics(held, phase.impact, phase.dt, step)
-        extra = [*goal_shapes, *series_shapes]
-        forces = ["forces"] if dynamics.has_forces else []
-        check_cost("running", phase.running, ["mech", "q", "qd", "u", *forces, *extra])
-        if phase.final is not None:
-            check_cost("final", phase.final, ["mech", "q", "qd", *extra])
-        parts = PhaseFunctions(phase.running, phase.final, dynamics, dofs, bounds, len(goal_shapes))
-        start = segments[-1].stop if segments else 0
-        stop = start + phase.steps
-        # The rest of the phase has kernels without the impact.
-        if phase.impact and phase.steps > 1:
-            first = replace(parts, final=None)
-            segments.append(
-                _segment(first, mech, start, start + 1, goal_shapes, series_shapes, fuse)
-            )
-            parts, start = replace(parts, dynamics=replace(dynamics, impact=False)), start + 1
-        segments.append(_segment(parts, mech, start, stop, goal_shapes, series_shapes, fuse))
+    shapes = step_shapes(robot, len(dofs))
+    segments = make_segments(
+        phases, robots, steps, (dofs, bounds), (goal_shapes, series_shapes), fuse
+    )
     backward = backward_step if bounds is None else bounded_backward_step
-    shapes = _shapes(robot, len(dofs))
     return OptimalControl(
         mech=robot,
         dofs=dofs,
-        segments=tuple(segments),
-        backward=_compiled(backward, robot, shapes, fuse),
-        costates=_compiled(costate_step, robot, shapes, fuse),
+        segments=segments,
+        backward=compiled(backward, robot, shapes, fuse),
+        costates=compiled(costate_step, robot, shapes, fuse),
         bounds=bounds,
         goals=goal_shapes,
         series=series_shapes,
     )
-
-
-def _segment(
-    parts: PhaseFunctions,
-    mech: Mechanism,
-    start: int,
-    stop: int,
-    goals: Mapping[str, tuple[int, ...]],
-    series: Mapping[str, tuple[int, ...]],
-    fuse: Compiler | None,
-) -> Segment:
-    """A segment with its functions, compiled where `fuse` is given."""
-    shapes = _shapes(mech, len(parts.dofs)) | dict(goals) | dict(series)
-    extra = (*goals, *series)
-    arguments = {
-        "expand": ("q", "qd", "u", *extra),
-        "curvature": ("q", "qd", "u", "costate", *extra),
-        "step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "gap", *series, "alpha", *goals),
-    }
-    finals = {
-        name: ("q", "qd", *extra) for name in ("expand_final", "final_curvature", "cost_final")
-    }
-    functions: dict[str, Compiler] = {
-        name: partial(getattr(parts, name), mech) for name in (*arguments, *finals)
-    }
-    if fuse is not None:
-        needed = arguments if parts.final is None else arguments | finals
-        for name, names in needed.items():
-            fn = _with_argument_names(getattr(parts, name), names)
-            functions[name] = _compiled(fn, mech, shapes, fuse)
-    functions["are_scalar"] = partial(parts.are_scalar, mech)
-    return Segment(mech, start, stop, parts.final is not None, **functions)
-
-
-def _compiled(
-    fn: Compiler, mech: Mechanism, shapes: Mapping[str, tuple[int, ...]], fuse: Compiler | None
-) -> Compiler:
-    """A function of the mechanism and tensors as a function of the tensors."""
-    if fuse is None:
-        return partial(fn, mech)
-    names = [name for name in inspect.signature(fn).parameters if name != "mech"]
-    return fuse(fn, mech, shapes={name: shapes[name] for name in names})
-
-
-def _with_argument_names(fn: Compiler, names: Sequence[str]) -> Compiler:
-    """The function with these names for its arguments after the mechanism; kernels name their inputs."""
-
-    def call(mech: Mechanism, *args: Tensor) -> Any:
-        return fn(mech, *args)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    cast(Any, call).__signature__ = inspect.Signature(
-        [inspect.Parameter(name, kind) for name in ("mech", *names)]
-    )
-    return call
-
-
-def _shapes(mech: Mechanism, m: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arguments of all functions for one sample and step."""
-    n, num_q = mech.num_dof, mech.num_q
-    x = 2 * n
-    return {
-        "q": (num_q,), "qd": (n,), "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,),
-        "k": (m,), "K": (m, x), "alpha": (), "gap": (x,), "V": (x, x), "v": (x,), "s": (x,),
-        "p": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,), "hessian": (x + m, x + m),
-        "descent": (m,), "low": (m,), "high": (m,), "mu": (),
-    }  # fmt: skip

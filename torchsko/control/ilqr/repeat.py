@@ -30,9 +30,10 @@ def repeat(
         The further results of each step, `[steps, *batch, ...]`.
     """
     count = len(carry)
-    if hasattr(step, "scan"):  # of `torchsko.fuse`
+    scan = getattr(step, "scan", None)  # of `torchsko.fuse`
+    if scan is not None:
         lead = carry[-1].ndim - 1
-        found = step.scan(carry, [x.movedim(0, lead) for x in series], constant, reverse=reverse)
+        found = scan(carry, [x.movedim(0, lead) for x in series], constant, reverse=reverse)
         return tuple(x.movedim(lead, 0) for x in found)
     rows: list[Sequence[Tensor]] = []
     for t in reversed(range(len(series[0]))) if reverse else range(len(series[0])):

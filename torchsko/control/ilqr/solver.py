@@ -39,9 +39,15 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.iteration import evaluate, iterate
+from torchsko.control.ilqr.multipliers import complementarity, start_penalty
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.start_checks import check_solver, check_start, warn_nonfinite
-from torchsko.control.ilqr.trajectory import SolverState, compute_gaps, rollout_policy
+from torchsko.control.ilqr.trajectory import (
+    SolverState,
+    compute_gaps,
+    penalty_cost,
+    rollout_policy,
+)
 
 
 class ILQRResult(NamedTuple):
@@ -55,10 +61,16 @@ class ILQRResult(NamedTuple):
             with x the deviation from (q, qd) in tangent coordinates. In a converged sample they belong to the
             returned trajectory, unless the last iteration was the maximum. Zero without iterations.
         cost: `[*batch]`.
-        gradient: norm of the gradient with respect to all inputs that are not at an active bound, `[*batch]`.
-        converged: whether the gradient and the gaps are below the tolerance, `[*batch]`.
+        gradient: norm of the gradient with respect to all inputs that are not at an active bound, `[*batch]`;
+            with inequalities that of the Lagrangian.
+        converged: whether the gradient, the gaps and the violation are below the tolerance, `[*batch]`.
         iterations: number of iterations until convergence, int64 `[*batch]`.
         gap: largest gap between a step and the next state, `[*batch]`; zero in single shooting.
+        violation: largest violation of inequalities and cones, or of the complementarity of their values and
+            multipliers, `[*batch]`, in their units.
+        multipliers: those of inequalities and cones of each step, `[*batch, steps, rows]`, in the order of
+            their values, with zeros for phases with fewer rows. The gradient of the cost is that of the sum
+            of values times multipliers.
     """
 
     q: Tensor
@@ -70,6 +82,8 @@ class ILQRResult(NamedTuple):
     converged: Tensor
     iterations: Tensor
     gap: Tensor
+    violation: Tensor
+    multipliers: Tensor
 
 
 def ilqr(
@@ -130,14 +144,17 @@ def ilqr(
         ranks = map(len, problem.series.values())
         series = zip(inputs[count + constant :], ranks, strict=True)
         targets += [x.movedim(x.ndim - 1 - r, 0) for x, r in series]
-        state = _start(problem, q, qd, u, targets, exact, guess)
+        state = _start(problem, q, qd, u, targets, exact, tolerance, guess)
         state = _iterate(problem, state, targets, tolerance, max_iterations, exact, stop_early)
         gap = state.gap.abs().amax(-1).amax(0)
-    trajectory = (
-        x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(state[:4], (1, 1, 1, 2), strict=True)
-    )
-    scalars = state.cost, state.gradient, state.converged, state.iterations, gap
-    result = ILQRResult(*(_restore_batch(x, batch, flat) for x in (*trajectory, *scalars)))
+        duals = state.values, state.multipliers, state.penalty
+        cost = state.cost - penalty_cost(problem, *duals)
+        violation = complementarity(problem, *duals)
+    series = zip((*state[:4], state.multipliers), (1, 1, 1, 2, 1), strict=True)
+    *trajectory, multipliers = (x.movedim(0, len(x.shape) - 1 - r) for x, r in series)
+    scalars = cost, state.gradient, state.converged, state.iterations, gap, violation
+    found = (_restore_batch(x, batch, flat) for x in (*trajectory, *scalars, multipliers))
+    result = ILQRResult(*found)
     warn_nonfinite(problem, result.q, result.qd, result.cost, result.gradient)
     return result
 
@@ -159,6 +176,7 @@ def _start(
     u: Tensor,
     goals: list[Tensor],
     exact: bool,
+    tolerance: float,
     states: list[Tensor],
 ) -> SolverState:
     """The trajectory of the inputs, or in multiple shooting the given states with their gaps."""
@@ -171,12 +189,17 @@ def _start(
     if states:
         qs, qds = (torch.cat([x[None], y[1:]]) for x, y in zip((q, qd), states, strict=True))
     no_gap = torch.cat([qds[1:], qds[1:]], -1) * 0
-    state = SolverState(qs, qds, u, K, zero, zero, zero, weight, not_converged, count, no_gap, zero)
+    values, one = u.new_zeros(*u.shape[:-1], problem.num_rows), torch.ones_like(zero)
+    inner = tolerance**0.5 * one
+    state = SolverState(
+        qs, qds, u, K, zero, zero, zero, weight, not_converged, count, no_gap, zero, values, values,
+        one, torch.inf * one, inner,
+    )  # fmt: skip
     if states:
-        gap, u, cost = compute_gaps(problem, state, goals)
-        return state._replace(gap=gap, u=u, cost=cost)
-    q, qd, u, cost = rollout_policy(problem, state, torch.zeros_like(u), K, zero, goals)
-    return state._replace(q=q, qd=qd, u=u, cost=cost)
+        gap, u, values, cost = compute_gaps(problem, state, goals)
+        return start_penalty(problem, state._replace(gap=gap, u=u, values=values, cost=cost))
+    q, qd, u, values, cost = rollout_policy(problem, state, torch.zeros_like(u), K, zero, goals)
+    return start_penalty(problem, state._replace(q=q, qd=qd, u=u, values=values, cost=cost))
 
 
 def _iterate(

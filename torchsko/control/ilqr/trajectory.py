@@ -17,7 +17,9 @@ class SolverState(NamedTuple):
     """Current trajectories of all samples, time first; see `torchsko.control.ILQRResult`.
 
     `gap` is `[steps, *batch, 2 num_dof]`, zero in single shooting. `mu` is the regularization, `exact` the
-    weight of second derivatives, and `weight` that of gaps in the merit function.
+    weight of second derivatives, and `weight` that of gaps in the merit function. `values` and `multipliers`
+    of inequalities are `[steps, *batch, rows]`; `penalty`, the last `violation` and the gradient `inner` at
+    which multipliers are updated are `[*batch]`. The cost contains the penalties of inequalities.
     """
 
     q: Tensor
@@ -32,6 +34,11 @@ class SolverState(NamedTuple):
     iterations: Tensor
     gap: Tensor
     weight: Tensor
+    values: Tensor
+    multipliers: Tensor
+    penalty: Tensor
+    violation: Tensor
+    inner: Tensor
 
     def select(self, rows: Tensor) -> SolverState:
         """The samples `rows` of a flat batch."""
@@ -45,7 +52,7 @@ class SolverState(NamedTuple):
         return SolverState(*(x.index_copy(k, rows, y) for k, x, y in pairs))
 
 
-_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0)
+_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0)
 """Batch dimension of each field of a flat batch."""
 
 
@@ -58,14 +65,15 @@ def rollout_policy(
     goals: list[Tensor],
     rows: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Forward pass under u + alpha k + K x: trajectory, inputs and cost. Gaps shrink to 1 - alpha.
+    """Forward pass under u + alpha k + K x: trajectory, inputs, values and cost. Gaps shrink to 1 - alpha.
 
     With `rows` only these samples of a flat batch move; the others keep their trajectories.
     """
     if rows is not None and len(rows) < len(alpha):
         k, K, *goals = (x.index_select(1, rows) for x in (k, K, *goals))
         part = rollout_policy(problem, state.select(rows), k, K, alpha[rows], goals)
-        pairs = zip((1, 1, 1, 0), (state.q, state.qd, state.u, state.cost), part, strict=True)
+        before = state.q, state.qd, state.u, state.values, state.cost
+        pairs = zip((1, 1, 1, 1, 0), before, part, strict=True)
         return tuple(x.index_copy(d, rows, y) for d, x, y in pairs)
     q, qd, parts, total = state.q[0], state.qd[0], [], torch.zeros_like(state.cost)
     for segment in problem.segments:
@@ -74,11 +82,28 @@ def rollout_policy(
         count = len(problem.goals)
         constant, timed = [x[0] for x in goals[:count]], [x[span] for x in goals[count:]]
         part = repeat(segment.step, (q, qd), (*series, *timed), (alpha, *constant))
-        parts.append(part)
+        parts.append((*part[:3], _padded(problem, part[3:])))
         q, qd = part[0][-1], part[1][-1]
         total = total + part[3].sum(0) + final_cost(segment, q, qd, goals)
-    qs, qds, us, _ = (torch.cat(x) for x in zip(*parts, strict=True))
-    return torch.cat([state.q[:1], qs]), torch.cat([state.qd[:1], qds]), us, total
+    qs, qds, us, values = (torch.cat(x) for x in zip(*parts, strict=True))
+    total = total + penalty_cost(problem, values, state.multipliers, state.penalty)
+    return torch.cat([state.q[:1], qs]), torch.cat([state.qd[:1], qds]), us, values, total
+
+
+def _padded(problem: OptimalControl, found: Sequence[Tensor]) -> Tensor:
+    """Values of inequalities of a segment from its costs and values, with zeros for missing rows."""
+    values = found[1] if len(found) > 1 else found[0][..., None][..., :0]
+    return torch.nn.functional.pad(values, (0, problem.num_rows - values.shape[-1]))
+
+
+def penalty_cost(
+    problem: OptimalControl, values: Tensor, multipliers: Tensor, penalty: Tensor
+) -> Tensor:
+    """Cost of inequalities in the augmented Lagrangian, `[*batch]`."""
+    if not problem.num_rows:
+        return torch.zeros_like(penalty)
+    y = problem.project(multipliers - penalty[..., None] * values)
+    return (y.square() - multipliers.square()).sum(-1).sum(0) / (2 * penalty)
 
 
 def final_cost(segment: Segment, q: Tensor, qd: Tensor, goals: Sequence[Tensor]) -> Tensor:
@@ -91,18 +116,19 @@ def final_cost(segment: Segment, q: Tensor, qd: Tensor, goals: Sequence[Tensor])
 def compute_gaps(
     problem: OptimalControl, state: SolverState, goals: list[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Gaps between the end of each step and the next state, the inputs within bounds, and the cost."""
+    """Gaps between the end of each step and the next state, inputs within bounds, values, and the cost."""
     count, parts, total = len(problem.goals), [], torch.zeros_like(state.cost)
     for segment in problem.segments:
         rows, after = segment.rows, slice(segment.start + 1, segment.stop + 1)
         q, qd, u, K, gap = (x[rows] for x in (state.q, state.qd, state.u, state.K, state.gap))
         none, extra = torch.zeros_like(u), [x[rows] for x in goals]
-        end, rate, *_, u, cost = segment.step(
+        end, rate, _, _, u, *costs = segment.step(
             q, qd, q, qd, u, none, K, gap, *extra[count:], none[..., 0], *extra[:count]
         )
         q_after, qd_after = state.q[after], state.qd[after]
         gap = torch.cat([subtract(problem.mech, end, q_after), qd_after - rate], -1)
-        parts.append((gap, u))
-        total = total + cost.sum(0) + final_cost(segment, q_after[-1], qd_after[-1], goals)
-    gap, u = (torch.cat(x) for x in zip(*parts, strict=True))
-    return gap, u, total
+        parts.append((gap, u, _padded(problem, costs)))
+        total = total + costs[0].sum(0) + final_cost(segment, q_after[-1], qd_after[-1], goals)
+    gap, u, values = (torch.cat(x) for x in zip(*parts, strict=True))
+    total = total + penalty_cost(problem, values, state.multipliers, state.penalty)
+    return gap, u, values, total
