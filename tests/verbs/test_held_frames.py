@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradgradcheck
 
 import torchsko as ts
+from tests import linkages
 from tests.strategies import random_mechanism
 from torchsko.errors import MechanismError, ShapeError
 
@@ -130,6 +131,32 @@ def test_derivatives_are_those_of_differences(name: str) -> None:
     for k, (of_qdd, of_f) in enumerate(near):
         for x, y in ((exact[k], of_qdd), (exact[k + 3], of_f)):
             assert (x - y).abs().amax() < 3e-7 * max(1.0, float(y.abs().amax())), (name, k)
+
+
+@pytest.mark.parametrize("name", ["feet", "eight corners"])
+def test_derivatives_of_impacts_are_those_of_differences(name: str) -> None:
+    mech, holds = CASES[name]
+    held = ts.constrain(mech, holds)
+    q, qd, _ = state(mech, 2)
+    for e in (0.0, 0.4):
+        v_q, v_qd, f_q, f_qd = held.impulse_derivatives(q, qd, restitution=e)
+        near = differences(lambda q, qd, _, e=e: held.impulse(q, qd, e), mech, q, qd, qd)
+        for exact, other in zip(((v_q, f_q), (v_qd, f_qd)), near, strict=False):
+            for x, y in zip(exact, other, strict=True):
+                assert (x - y).abs().amax() < 3e-7 * max(1.0, float(y.abs().amax())), (name, e)
+
+
+def test_derivatives_of_impacts_follow_the_manifold_of_loops() -> None:
+    """A platform on six legs hits a point, against differences along its six coordinates."""
+    mech = linkages.stewart()
+    hold = ts.HeldFrame(ts.Frame("platform", position=torch.tensor([0.1, 0.0, 0.2]).double()))
+    held = ts.constrain(mech, [hold])
+    q, qd, _ = linkages.state(mech)
+    v_q, v_qd, f_q, f_qd = held.impulse_derivatives(q, qd)
+    near = differences(lambda q, qd, _: held.impulse(q, qd), mech, q, qd, qd)
+    for exact, other in zip(((v_q, f_q), (v_qd, f_qd)), near, strict=False):
+        for x, y in zip(exact, other, strict=True):
+            assert (x - y).abs().amax() < 1e-6 * max(1.0, float(y.abs().amax()))
 
 
 def test_gradients_reach_states_masses_and_placements() -> None:

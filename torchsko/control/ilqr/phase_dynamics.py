@@ -16,7 +16,6 @@ from torch import Tensor
 
 from torchsko.integrators.contact_integrator import ContactStep
 from torchsko.integrators.first_order import ExpandedDynamics, expand_step
-from torchsko.integrators.linearize import jacobians
 from torchsko.integrators.step import Coordinates, Dynamics, Step
 from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
@@ -24,6 +23,7 @@ from torchsko.utils.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 from torchsko.verbs.held import held_derivatives, held_dynamics
 from torchsko.verbs.held.held_dynamics import HeldConstraints
+from torchsko.verbs.held.impulse_derivatives import impulse_expanded
 
 Evaluate = Callable[[Mechanism, Tensor, Tensor, Tensor], Tensor]
 """Maps (mech, q, qd, tau) to accelerations and constraint forces, `[*batch, num_dof + rows]`."""
@@ -177,11 +177,5 @@ class PhaseDynamics:
     def _impact(self, mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
         """Velocity after the impact, and its derivative to [d; w], `[*batch, num_dof, 2 num_dof]`."""
         assert self.constraints is not None
-        held = self.constraints
-
-        def after(d: Tensor, w: Tensor) -> Tensor:
-            return held_dynamics.impulse(held, mech, add_step(mech, q, d), w)[0]
-
-        return after(torch.zeros_like(qd), qd), torch.cat(
-            jacobians(after, torch.zeros_like(qd), qd), -1
-        )
+        after, _, to_q, to_qd, *_ = impulse_expanded(self.constraints, mech, q, qd)
+        return after, torch.cat([to_q, to_qd], -1)

@@ -108,7 +108,7 @@ def forward_dynamics_expanded(
     state = Kinematics.of(mech, q, qd)
     found, _ = held.multipliers(state, active)
     mask = found.mask
-    residuals = _of_markers if _have_markers(held, mech) else _along_the_manifold
+    residuals = marker_residuals if have_markers(held, mech) else _along_the_manifold
     R1_q, R1_qd, R2_q, R2_qd = residuals(held, state, q, qdd, mask * forces, f_ext)
     n = mech.num_dof
     identity = torch.eye(n, dtype=q.dtype, device=q.device)
@@ -116,9 +116,10 @@ def forward_dynamics_expanded(
     batch = broadcast_shapes(R1_q.shape[:-2], R2_q.shape[:-2], found.G.shape[:-2])
     first = concatenate([R1_q, R1_qd, -identity], -1, (*batch, n))
     second = mask[..., None] * concatenate([R2_q, R2_qd, zero], -1, (*batch, found.G.shape[-2]))
-    motion, change = _solved(found, first, second)
+    motion, change = solve_columns(found, first, second)
     if held.redundant:
-        change = change + _range_change(held, state, q, found, forces)
+        outside = range_change(held, state, q, found, forces)
+        change = change + torch.nn.functional.pad(outside, (0, 2 * n))
     a_q, a_qd, a_tau = motion.split(n, -1)
     f_q, f_qd, f_tau = change.split(n, -1)
     return qdd, forces, a_q, a_qd, a_tau, f_q, f_qd, f_tau
@@ -128,7 +129,7 @@ def _kinds(held: HeldConstraints) -> list[FrameRows | JointRows]:
     return [link.kind for link in held.rows.structure.links]
 
 
-def _have_markers(held: HeldConstraints, mech: Mechanism) -> bool:
+def have_markers(held: HeldConstraints, mech: Mechanism) -> bool:
     """True if rows depend on the motion of markers of a tree, whose derivatives have a closed form."""
     return mech.closing is None and all(isinstance(kind, FrameRows) for kind in _kinds(held))
 
@@ -158,7 +159,7 @@ def _along_the_manifold(
     return to_q[..., :n, :], to_qd[..., :n, :], to_q[..., n:, :], to_qd[..., n:, :]
 
 
-def _of_markers(
+def marker_residuals(
     held: HeldConstraints,
     state: Kinematics,
     q: Tensor,
@@ -177,7 +178,7 @@ def _of_markers(
     return R1_q - turned - sum(p.forces_q for p in pieces), R1_qd, R2_q, R2_qd
 
 
-def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def solve_columns(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Columns of dqdd and df for columns of dR1 and dR2, through W with W* W = M^-1."""
     identity = torch.eye(first.shape[-2], dtype=first.dtype, device=first.device)
     W = found.factors.whiten(identity, columns=True)
@@ -186,32 +187,30 @@ def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, 
     return W.mT @ (found.V @ f - y), f
 
 
-def _range_change(
+def range_change(
     held: HeldConstraints, state: Kinematics, q: Tensor, found: Multipliers, forces: Tensor
 ) -> Tensor:
-    """Change of the multipliers outside the range of the rows, as this range turns with q.
+    """Derivative to q of the multipliers outside the range of the rows, as this range turns.
 
     With f = G y, the part of df outside the range is that of dG y, which is the derivative to q of the
     velocity of the rows at the rates y.
     """
     y = matvec(found.G.mT, found.norm_solve(forces[..., None])[..., 0])
-    mech = state.mech
-    if _have_markers(held, mech):
-        rate = _row_rates(held, state.moving(y))
-    else:
-        numbers = held.rows.numbers(mech)
-        velocities = lambda q, y: matvec(held.rows.at(Kinematics.of(mech, q), numbers).jacobian, y)  # noqa: E731
-        rate = state_jacobians(mech, velocities, q, y)[0]
+    rate = row_rates(held, state, q, y)
     rate = found.mask[..., None] * rate
     outside = rate - found.norms() @ found.norm_solve(rate)
-    return torch.nn.functional.pad(outside, (0, 2 * mech.num_dof))
+    return outside
 
 
-def _row_rates(held: HeldConstraints, state: Kinematics) -> Tensor:
-    """Derivative to q of the velocities of rows between markers."""
-    assert state.qd is not None
+def row_rates(held: HeldConstraints, state: Kinematics, q: Tensor, y: Tensor) -> Tensor:
+    """Derivative to q of the velocities of the rows at rates y, `[*batch, r, n]`."""
+    mech = state.mech
+    if not have_markers(held, mech):
+        numbers = held.rows.numbers(mech)
+        velocities = lambda q, y: matvec(held.rows.at(Kinematics.of(mech, q), numbers).jacobian, y)  # noqa: E731
+        return state_jacobians(mech, velocities, q, y)[0]
     parts = []
-    for pair in _pairs(held, state, torch.zeros_like(state.qd)):
+    for pair in _pairs(held, state.moving(y), torch.zeros_like(y)):
 
         def velocity(one: Marker, two: Marker, pair: _Pair = pair) -> Tensor:
             L1, L2 = pair.kind.maps(one, two, pair.numbers)

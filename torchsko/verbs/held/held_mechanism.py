@@ -18,6 +18,7 @@ from torchsko.mechanism.verb_docs import documented
 from torchsko.verbs.held import held_derivatives, held_dynamics
 from torchsko.verbs.held.held_dynamics import HeldConstraints
 from torchsko.verbs.held.held_rows import HeldFrame, HeldRows
+from torchsko.verbs.held.impulse_derivatives import impulse_derivatives
 from torchsko.verbs.held.rank import are_redundant
 
 
@@ -34,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "forward_dynamics": held_dynamics.forward_dynamics,
     "forward_dynamics_derivatives": held_derivatives.forward_dynamics_derivatives,
     "impulse": held_dynamics.impulse,
+    "impulse_derivatives": impulse_derivatives,
     "project": held_dynamics.project,
     "nullspace": held_dynamics.nullspace,
     "constraint_forces": held_dynamics.constraint_forces,
@@ -140,6 +142,26 @@ class HeldMechanism:
         """
         states = {"q": q, "qd": qd, "active": active}
         return self._call("impulse", states, restitution=float(restitution))
+
+    @documented
+    def impulse_derivatives(
+        self, q: Tensor, qd: Tensor, restitution: float = 0.0, active: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Derivatives of `impulse` to tangent steps of q and to qd, in closed form.
+
+        Args:
+            qd: see `impulse`.
+            restitution: see `impulse`.
+
+        Returns:
+            ``(v_q, v_qd, f_q, f_qd)``: derivatives of the velocity after the impact,
+            `[*batch, num_dof, num_dof]`, then of the impulses, `[*batch, rows, num_dof]`.
+
+        Reference: R. Budhiraja, J. Carpentier, C. Mastalli, N. Mansard, *Differential dynamic programming
+        for multi-phase rigid contact dynamics*, Humanoids 2018, section III-D.
+        """
+        states = {"q": q, "qd": qd, "active": active}
+        return self._call("impulse_derivatives", states, restitution=float(restitution))
 
     @documented
     def project(self, q: Tensor, active: Tensor | None = None) -> Tensor:
