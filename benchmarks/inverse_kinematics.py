@@ -138,8 +138,9 @@ def main() -> None:
 
     def ours(mech: ts.Mechanism | ts.fused.FusedMechanism, **options: object) -> Call:
         def run() -> tuple[Tensor, Tensor]:
+            goals = [ts.control.FrameGoal(frame, goal)]
             found = ts.inverse_kinematics(
-                mech, start, {frame: goal}, max_iterations=STEPS, tolerance=TOLERANCE, **options
+                mech, start, goals, max_iterations=STEPS, tolerance=TOLERANCE, **options
             )
             return found.q, found.converged
 

@@ -49,8 +49,9 @@ def main():
     args = parse_options(__doc__)
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
-    goal, again = {HAND: (DOWN, PLACE)}, {"restarts": 8, "generator": torch.Generator()}
-    result = ts.inverse_kinematics(arm, arm.middle(), goal, limits=True, **again)
+    goals = [ts.control.FrameGoal(HAND, (DOWN, PLACE))]
+    again = {"restarts": 8, "generator": torch.Generator()}
+    result = ts.inverse_kinematics(arm, arm.middle(), goals, limits=True, **again)
     print(f"start: converged {bool(result.converged)}, residual {result.residual.norm():.1e}")
     way = pushed(arm, mujoco_model(ts.robots.panda, arm), result.q)
     asked = torch.from_numpy(PUSH) / STIFFNESS[1]

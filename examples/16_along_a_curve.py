@@ -31,12 +31,13 @@ def eight(t):
 
 def joint_path(arm, fast, seconds):
     """Joint angles at every pose of the path; each solution starts from the one before."""
-    goal, g = {HAND: (DOWN, eight(0.0)[0])}, torch.Generator().manual_seed(0)
-    found = ts.inverse_kinematics(fast, arm.middle(), goal, limits=True, restarts=16, generator=g)
+    goals = [ts.control.FrameGoal(HAND, (DOWN, eight(0.0)[0]))]
+    again = {"restarts": 16, "generator": torch.Generator().manual_seed(0)}
+    found = ts.inverse_kinematics(fast, arm.middle(), goals, limits=True, **again)
     path = [found.q]
     for k in range(1, round(seconds * PATH) + 1):
-        goal = {HAND: (DOWN, eight(k / PATH)[0])}
-        path.append(ts.inverse_kinematics(fast, path[-1], goal, limits=True).q)
+        goals = [ts.control.FrameGoal(HAND, (DOWN, eight(k / PATH)[0]))]
+        path.append(ts.inverse_kinematics(fast, path[-1], goals, limits=True).q)
     return torch.stack(path), bool(found.converged)
 
 

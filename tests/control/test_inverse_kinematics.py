@@ -9,6 +9,7 @@ from torch.func import jacfwd, jacrev, vmap
 
 import torchsko as ts
 from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
+from torchsko.control import FrameGoal
 from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
 any_mechanism = any_mechanisms(4, 4)
@@ -36,12 +37,13 @@ def turn(w: Tensor) -> Tensor:
 def test_converged_samples_reach_their_targets_and_no_residual_grows(mech, seed):
     q, start = near(mech, seed, 3)
     frames = mech.frame_names[-2:]
-    goals = {frame: ts.frame_pose(mech, q, frame) for frame in frames}
+    poses = {frame: ts.frame_pose(mech, q, frame) for frame in frames}
+    goals = [FrameGoal(frame, pose) for frame, pose in poses.items()]
     before = ts.inverse_kinematics(mech, q, goals, max_iterations=1)
     assert before.converged.all()
     found = ts.inverse_kinematics(mech, start, goals)
     for frame in frames:
-        for is_at, goal in zip(ts.frame_pose(mech, found.q, frame), goals[frame], strict=True):
+        for is_at, goal in zip(ts.frame_pose(mech, found.q, frame), poses[frame], strict=True):
             off = (is_at - goal).flatten(1).abs().amax(1)
             assert (off[found.converged] < 1e-7).all()
     first = ts.inverse_kinematics(mech, start, goals, max_iterations=1).residual
@@ -51,7 +53,7 @@ def test_converged_samples_reach_their_targets_and_no_residual_grows(mech, seed)
 
 def test_nearby_poses_of_an_arm_are_found_to_rounding():
     q, start = near(ARM, 1, 64)
-    found = ts.inverse_kinematics(ARM, start, {HAND: ts.frame_pose(ARM, q, HAND)})
+    found = ts.inverse_kinematics(ARM, start, [FrameGoal(HAND, ts.frame_pose(ARM, q, HAND))])
     assert found.converged.all()
     assert found.residual.abs().max() < 1e-12
     assert (found.iterations < 15).all()
@@ -64,7 +66,7 @@ def test_float32_results_do_not_depend_on_the_default_dtype_of_torch():
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        found = ts.inverse_kinematics(arm, start, {HAND: goal})
+        found = ts.inverse_kinematics(arm, start, [FrameGoal(HAND, goal)])
     finally:
         torch.set_default_dtype(before)
     assert found.q.dtype == found.residual.dtype == torch.float32
@@ -74,13 +76,14 @@ def test_float32_results_do_not_depend_on_the_default_dtype_of_torch():
 def test_two_frames_at_once_and_parts_of_poses():
     q, start = near(ARM, 2, 16)
     hand, elbow = ts.frame_pose(ARM, q, HAND), ts.frame_pose(ARM, q, ELBOW)
-    goals = {HAND: (None, hand.position), ELBOW: (elbow.rotation, None)}
+    goals = [FrameGoal(HAND, (None, hand.position)), FrameGoal(ELBOW, (elbow.rotation, None))]
     found = ts.inverse_kinematics(ARM, start, goals)
     assert found.converged.all()
     assert found.residual.shape == (16, 6)
     agree(ts.frame_pose(ARM, found.q, HAND).position, hand.position, 1e-12)
     agree(ts.frame_pose(ARM, found.q, ELBOW).rotation, elbow.rotation, 1e-12)
-    same = ts.inverse_kinematics(ARM, start, {HAND: hand.position, ELBOW: (elbow.rotation, None)})
+    goals[0] = FrameGoal(HAND, hand.position)
+    same = ts.inverse_kinematics(ARM, start, goals)
     assert torch.equal(found.q, same.q)
 
 
@@ -91,9 +94,8 @@ def test_out_of_reach_a_heavier_weight_brings_nearer():
     goal = (torch.eye(3, dtype=start.dtype), at)
     off = []
     for weight in (0.1, 1.0, 10.0):
-        found = ts.inverse_kinematics(
-            ARM, start, {HAND: goal}, weights={HAND: (1.0, weight)}, max_iterations=300
-        )
+        heavier = FrameGoal(HAND, goal, weight=(1.0, weight))
+        found = ts.inverse_kinematics(ARM, start, [heavier], max_iterations=300)
         assert not found.converged
         off.append(float((ts.frame_pose(ARM, found.q, HAND).position - at).norm()))
     assert off[0] > off[1] > off[2]
@@ -102,7 +104,7 @@ def test_out_of_reach_a_heavier_weight_brings_nearer():
 def test_limits_hold_and_restarts_find_more():
     g = generator(4)
     q, start = (ARM.random_state(64, generator=g)[0] for _ in range(2))
-    goals = {HAND: ts.frame_pose(ARM, q, HAND)}
+    goals = [FrameGoal(HAND, ts.frame_pose(ARM, q, HAND))]
     once = ts.inverse_kinematics(ARM, start, goals, limits=True)
     assert ((once.q >= ARM.lower) & (once.q <= ARM.upper)).all()
     assert not once.converged.all()
@@ -125,7 +127,7 @@ def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
     long = q.clone()
     long[..., turned] *= 2.0
     for limits in (False, True):
-        goal = {"body1": ts.frame_pose(mech, q, "body1")}
+        goal = [FrameGoal("body1", ts.frame_pose(mech, q, "body1"))]
         found = ts.inverse_kinematics(mech, long, goal, limits=limits)
         assert found.converged.all()
         agree(found.q, q, 1e-9)
@@ -139,7 +141,7 @@ def test_entries_of_quaternions_have_no_limits():
     )
     q = torch.tensor([1.0, 0.1, 0.2, 0.1, 0.3], dtype=mech.dtype)
     q[:4] /= q[:4].norm()
-    goal = {"body1": ts.frame_pose(mech, q, "body1")}
+    goal = [FrameGoal("body1", ts.frame_pose(mech, q, "body1"))]
     found = ts.inverse_kinematics(tight, mech.neutral(), goal, limits=True)
     assert found.converged
     agree(found.q[None], q[None], 1e-7)
@@ -147,7 +149,7 @@ def test_entries_of_quaternions_have_no_limits():
 
 def test_to_stop_early_changes_nothing_that_converged():
     q, start = near(ARM, 5, 8)
-    goals = {HAND: ts.frame_pose(ARM, q, HAND)}
+    goals = [FrameGoal(HAND, ts.frame_pose(ARM, q, HAND))]
     whole = ts.inverse_kinematics(ARM, start, goals)
     early = ts.inverse_kinematics(ARM, start, goals, stop_early=True)
     assert early.converged.all()
@@ -161,7 +163,7 @@ def test_batches_of_targets_starts_and_robots_broadcast(batch):
     length = ARM.joint_position * (1 + 0.05 * torch.rand(*batch, 1, 1, dtype=q.dtype))
     mech = ARM.replace(joint_position=length)
     goal = ts.frame_pose(mech, q, HAND)
-    found = ts.inverse_kinematics(mech, start, {HAND: goal})
+    found = ts.inverse_kinematics(mech, start, [FrameGoal(HAND, goal)])
     assert found.q.shape == (*batch, 7)
     assert found.converged.shape == found.iterations.shape == batch
     assert found.converged.all()
@@ -169,7 +171,9 @@ def test_batches_of_targets_starts_and_robots_broadcast(batch):
         *(x.reshape(-1, *x.shape[len(batch) :]) for x in (*goal, length, found.q)), strict=True
     )
     for R, r, own, expected in flat:
-        alone = ts.inverse_kinematics(ARM.replace(joint_position=own), start, {HAND: (R, r)})
+        alone = ts.inverse_kinematics(
+            ARM.replace(joint_position=own), start, [FrameGoal(HAND, (R, r))]
+        )
         agree(alone.q[None], expected[None], 1e-9)
 
 
@@ -180,7 +184,7 @@ def test_the_solution_follows_its_targets_by_the_least_step():
 
     def solution(twist: Tensor) -> Tensor:
         goal = (turn(twist[:3]) @ R, r + twist[3:])
-        return ts.inverse_kinematics(ARM, start, {HAND: goal}).q
+        return ts.inverse_kinematics(ARM, start, [FrameGoal(HAND, goal)]).q
 
     at = torch.zeros(6, dtype=q.dtype)
     inverse = torch.linalg.pinv(ts.frame_jacobian(ARM, solution(at), HAND, reference="mixed"))
@@ -196,7 +200,7 @@ LIMB = random_mechanism(["revolute", "revolute", "prismatic"], [-1, 0, 1], seed=
 def placed(position: Tensor, joint_position: Tensor, frame_position: Tensor) -> Tensor:
     mech = LIMB.replace(joint_position=joint_position, frame_position=frame_position)
     start = torch.tensor([0.5, 0.4, 0.3], dtype=position.dtype)
-    return ts.inverse_kinematics(mech, start, {"body2": position}, stop_early=True).q
+    return ts.inverse_kinematics(mech, start, [FrameGoal("body2", position)], stop_early=True).q
 
 
 def target(q: list[float]) -> Tensor:
@@ -227,7 +231,9 @@ def test_out_of_reach_derivatives_are_those_of_the_nearest_point():
     far = torch.tensor([3.0, -2.0, 1.0], dtype=mech.dtype)
 
     def nearest(x: Tensor) -> Tensor:
-        found = ts.inverse_kinematics(mech, mech.neutral(), {"body1": x}, max_iterations=100)
+        found = ts.inverse_kinematics(
+            mech, mech.neutral(), [FrameGoal("body1", x)], max_iterations=100
+        )
         assert not found.converged
         return ts.frame_pose(mech, found.q, "body1").position
 
@@ -246,7 +252,7 @@ def test_a_joint_that_a_limit_stops_moves_with_the_limit():
     def solution(position: Tensor, upper: Tensor) -> Tensor:
         mech = stopped.replace(upper=upper)
         start = torch.tensor([0.3, 0.2, 0.1], dtype=position.dtype)
-        goal = {"body2": position}
+        goal = [FrameGoal("body2", position)]
         return ts.inverse_kinematics(mech, start, goal, limits=True, max_iterations=60).q
 
     q = solution(at, upper)
@@ -268,7 +274,7 @@ def test_a_joint_at_its_limit_is_free_where_the_target_is_reached():
 
     def solution(goal: Tensor) -> Tensor:
         found = ts.inverse_kinematics(
-            arm, arm.middle(), {hand: goal}, limits=True, max_iterations=100
+            arm, arm.middle(), [FrameGoal(hand, goal)], limits=True, max_iterations=100
         )
         return found.q
 
@@ -286,7 +292,7 @@ def test_a_start_that_is_no_number_spoils_no_other_samples_derivatives(limits):
 
     def slope(start: Tensor) -> Tensor:
         place = goal.position.expand(len(start), 3).clone().requires_grad_()
-        there = {HAND: (goal.rotation.expand(len(start), 3, 3), place)}
+        there = [FrameGoal(HAND, (goal.rotation.expand(len(start), 3, 3), place))]
         found = ts.inverse_kinematics(ARM, start, there, limits=limits)
         return torch.autograd.grad(found.q.sum(), place)[0]
 
@@ -298,14 +304,14 @@ def test_a_start_that_is_no_number_spoils_no_other_samples_derivatives(limits):
 def test_the_start_has_no_gradient():
     q, start = near(ARM, 8)
     start = start.requires_grad_()
-    found = ts.inverse_kinematics(ARM, start, {HAND: ts.frame_pose(ARM, q, HAND)})
+    found = ts.inverse_kinematics(ARM, start, [FrameGoal(HAND, ts.frame_pose(ARM, q, HAND))])
     assert not found.q.requires_grad
 
 
 def test_compiling_without_derivatives_is_refused():
     def solution(position: Tensor) -> Tensor:
         start = torch.zeros(3, dtype=position.dtype)
-        return ts.inverse_kinematics(LIMB, start, {"body2": position}).q
+        return ts.inverse_kinematics(LIMB, start, [FrameGoal("body2", position)]).q
 
     whole = torch.compile(solution, backend="eager", fullgraph=True)
     with pytest.raises(Exception, match="inverse_kinematics was called inside"):
@@ -328,7 +334,7 @@ def test_a_fused_function_contains_the_iterations_and_the_derivatives_of_the_sol
     tip = mech.frame_names[-1]
 
     def reach(mech: ts.Mechanism, start: Tensor, position: Tensor) -> Tensor:
-        return ts.inverse_kinematics(mech, start, {tip: position}).q
+        return ts.inverse_kinematics(mech, start, [FrameGoal(tip, position)]).q
 
     fast = ts.fuse(reach, mech, shapes={"start": (4,), "position": (3,)})
     q, start = near(mech, 3, 2, 3)
@@ -348,7 +354,9 @@ def test_a_fused_mechanism_runs_its_kernels():
     fast = ts.fuse(LIMB)
     at = target([0.4, 0.3, 0.5]).requires_grad_()
     start = torch.tensor([0.5, 0.4, 0.3], dtype=at.dtype)
-    results = [ts.inverse_kinematics(mech, start, {"body2": at}) for mech in (fast, LIMB)]
+    results = [
+        ts.inverse_kinematics(mech, start, [FrameGoal("body2", at)]) for mech in (fast, LIMB)
+    ]
     agree(results[0].q[None], results[1].q[None], 1e-12)
     slopes = [torch.autograd.grad(found.q.sum(), at)[0] for found in results]
     agree(slopes[0][None], slopes[1][None], 1e-10)
@@ -361,9 +369,12 @@ def test_kernels_take_the_steps_of_eager_mode_sample_by_sample(inputs):
     g = torch.Generator().manual_seed(7)
     start, q = (tight.random_state(2, 5, generator=g)[0] for _ in range(2))
     far = q * torch.tensor([[1.5], [1.0]], dtype=q.dtype)[:, None]  # out of reach, and within it
-    goals = {"body2": ts.frame_pose(LIMB, far, "body2").position}
-    goals["body1"] = (None, ts.frame_pose(LIMB, q, "body1").position)
-    options = {"weights": {"body1": (1.0, 0.1)}, "limits": True, "max_iterations": 20}
+    at = ts.frame_pose(LIMB, q, "body1").position
+    goals = [
+        FrameGoal("body2", ts.frame_pose(LIMB, far, "body2").position),
+        FrameGoal("body1", (None, at), weight=(1.0, 0.1)),
+    ]
+    options = {"limits": True, "max_iterations": 20}
     eager, fused = (
         ts.inverse_kinematics(mech, start, goals, **options)
         for mech in (tight, ts.fuse(tight, inputs=inputs))
@@ -387,40 +398,55 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
 
 
 @pytest.mark.parametrize(
-    ("targets", "options", "said"),
+    ("target", "options", "said"),
     [
-        ({}, {}, "targets is empty"),
-        ({"paw": GOAL}, {}, "no frame is named 'paw'"),
-        ({HAND: (None, None)}, {}, "the target of frame 'flange' is"),
+        ((None, None), {}, "the target of frame 'flange' is"),
         (
-            {HAND: (GOAL.position, GOAL.rotation)},
+            (GOAL.position, GOAL.rotation),
             {},
             "rotation of the target of 'flange' has shape (?s:.*)a pair is",
         ),
         (
-            {HAND: (torch.zeros(5, 4, dtype=torch.float64), GOAL.position)},
+            (torch.zeros(5, 4, dtype=torch.float64), GOAL.position),
             {},
             r"(?s)rotation of the target of 'flange' has shape .*quaternion_to_matrix\(x\)",
         ),
         (
-            {HAND: torch.eye(4, dtype=torch.float64)},
+            torch.eye(4, dtype=torch.float64),
             {},
             r"(?s)position of the target.*\(x\[..., :3, :3\], x\[..., :3, 3\]\)",
         ),
-        ({HAND: GOAL.position.float()}, {}, "torch.float32"),
-        ({HAND: GOAL}, {"weights": {"link1": (1.0, 1.0)}}, "no target is named 'link1'"),
-        ({HAND: GOAL}, {"weights": {HAND: (1.0, torch.inf)}}, "weights of 'flange' are"),
-        ({HAND: GOAL}, {"restarts": -1}, "restarts=-1"),
-        ({HAND: GOAL}, {"max_iterations": 0}, "max_iterations=0"),
-        ({HAND: GOAL}, {"stop_early": "no"}, "stop_early='no'"),
+        (GOAL.position.float(), {}, "torch.float32"),
+        (GOAL, {"weight": (1.0, torch.inf)}, "weight of the goal for 'flange'.* is inf"),
+        (GOAL, {"weight": (1.0, -1.0)}, "weight of the position of the target of 'flange' is -1"),
+        (GOAL, {"priority": 0.5}, "priority of a FrameGoal is 0.5"),
+        (GOAL, {"relative_to": "paw"}, "no frame is named 'paw'"),
     ],
 )
-def test_invalid_arguments_are_refused_by_name(targets, options, said):
+def test_invalid_goals_are_refused_by_name(target, options, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
-        ts.inverse_kinematics(ARM, ARM.middle(), targets, **options)
+        ts.inverse_kinematics(ARM, ARM.middle(), [FrameGoal(HAND, target, **options)])
+    assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("goals", "options", "said"),
+    [
+        ([], {}, "goals is empty"),
+        ({HAND: GOAL}, {}, "goals was given as dict"),
+        ([HAND], {}, "goals holds str"),
+        ([FrameGoal("paw", GOAL)], {}, "no frame is named 'paw'"),
+        ([FrameGoal(HAND, GOAL)], {"restarts": -1}, "restarts=-1"),
+        ([FrameGoal(HAND, GOAL)], {"max_iterations": 0}, "max_iterations=0"),
+        ([FrameGoal(HAND, GOAL)], {"stop_early": "no"}, "stop_early='no'"),
+    ],
+)
+def test_invalid_arguments_are_refused_by_name(goals, options, said):
+    with pytest.raises(ts.TorchskoError, match=said) as error:
+        ts.inverse_kinematics(ARM, ARM.middle(), goals, **options)
     assert len(str(error.value).splitlines()) == 3
 
 
 def test_a_start_that_does_not_fit_is_named():
     with pytest.raises(ts.ShapeError, match="q0 has shape"):
-        ts.inverse_kinematics(ARM, torch.zeros(6, dtype=ARM.dtype), {HAND: GOAL})
+        ts.inverse_kinematics(ARM, torch.zeros(6, dtype=ARM.dtype), [FrameGoal(HAND, GOAL)])

@@ -21,8 +21,13 @@ def track(**changes):
     return control.computed_torque(ARM, Q, QD, **given)
 
 
-def solve_ik(targets=None, q0=Q, **options):
-    return ts.inverse_kinematics(ARM, q0, {HAND: POSE} if targets is None else targets, **options)
+def solve_ik(goals=None, q0=Q, **options):
+    given = [control.FrameGoal(HAND, POSE)] if goals is None else goals
+    return ts.inverse_kinematics(ARM, q0, given, **options)
+
+
+def goal(target=POSE, frame=HAND, **options):
+    return control.FrameGoal(frame, target, **options)
 
 
 def adapt(**changes):
@@ -188,32 +193,42 @@ CALLS = {
         lambda: ts.hybrid_dynamics(ARM, Q, QD, QD, QD, prescribed=[3]),
         "prescribed holds 3",
     ),
-    "targets by list": (lambda: solve_ik([HAND]), "targets was given as list"),
-    "weights by list": (lambda: solve_ik(weights=[1.0]), "weights was given as list"),
-    "one weight": (lambda: solve_ik(weights={HAND: 1.0}), "the weights of .* are 1.0"),
-    "three weights": (lambda: solve_ik(weights={HAND: (1, 1, 1)}), "the weights of .* are"),
+    "goals by name": (lambda: solve_ik({HAND: POSE}), "goals was given as dict"),
+    "one weight": (lambda: goal(weight=1.0), "the weight of the goal for 'flange' is 1.0"),
+    "three weights": (lambda: goal(weight=(1, 1, 1)), "the weight of .* is"),
+    "axis of length zero": (
+        lambda: solve_ik([control.AxisGoal(HAND, of_three(), of_three())]),
+        "axis of the goal for 'flange' has the length 0",
+    ),
+    "posture of another robot": (
+        lambda: solve_ik([control.PostureGoal(SHORT)]),
+        r"the posture has shape \[3\]",
+    ),
+    "weight of no dof": (
+        lambda: solve_ik([control.PostureGoal(Q, -QD - 1)]),
+        "an entry of the weight of the posture is not valid",
+    ),
     "tolerance": (lambda: solve_ik(tolerance=-1.0), "tolerance=-1.0"),
     "tolerance in words": (lambda: solve_ik(tolerance="a"), "tolerance='a'"),
     "steps in words": (lambda: solve_ik(max_iterations="a"), "max_iterations='a'"),
     "half a try": (lambda: solve_ik(restarts=0.5), "restarts=0.5"),
     "limits in words": (lambda: solve_ik(limits="yes"), "limits='yes'"),
     "a seed": (lambda: solve_ik(generator=5), r"generator=5.*torch\.Generator"),
-    "nothing counts": (lambda: solve_ik(weights={HAND: (0, 0)}), r"the weights are \{'flange'"),
     "no rotation": (
-        lambda: solve_ik({HAND: (torch.ones(3, 3).double(), None)}),
+        lambda: goal((torch.ones(3, 3).double(), None)),
         "rotation of the target of 'flange' is not a rotation",
     ),
     "nowhere": (
-        lambda: solve_ik({HAND: torch.full((3,), float("nan")).double()}),
+        lambda: goal(torch.full((3,), float("nan")).double()),
         "position of the target of 'flange' is not finite",
     ),
     "batches": (
-        lambda: solve_ik({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
+        lambda: solve_ik([goal(POSE.position.expand(5, 3))], Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the position of the target of 'flange' has \[5\]",
     ),
     "batches of two frames": (
-        lambda: solve_ik({HAND: POSE.position, ts.Frame("link4"): of_three(3)}, Q.expand(2, 7)),
-        r"q0 has the batch dimensions \[2\], the position of the target of Frame 1 on 'link4' has \[3\]",
+        lambda: solve_ik([goal(), goal(of_three(3), ts.Frame("link4"))], Q.expand(2, 7)),
+        r"q0 has the batch dimensions \[2\], the position of the target of Frame\('link4'\) has \[3\]",
     ),
     "gains in words": (
         lambda: hold(stiffness=("a", "b")),

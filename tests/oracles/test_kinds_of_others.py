@@ -170,8 +170,9 @@ def test_a_continuous_joint_is_driven_all_of_its_turns_and_the_short_way_of_the_
 
     for far, near in zip(asked(end), asked(q), strict=True):
         agree((far - near)[None], 3 * way[None], 1e-9)
-    place = {mech.frame_names[-1]: ts.frame_pose(mech, end, mech.frame_names[-1])}
-    found = ts.inverse_kinematics(mech, q + short + 0.1, place)
+    place = ts.frame_pose(mech, end, tip := mech.frame_names[-1])
+    goals = [ts.control.FrameGoal(tip, place)]
+    found = ts.inverse_kinematics(mech, q + short + 0.1, goals)
     assert found.converged
     agree(ts.difference(mech, q, found.q)[None], short[None], 1e-6)
 

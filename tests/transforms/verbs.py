@@ -143,6 +143,8 @@ _OF_ROWS = (
     of_row("consistent_jacobian_inverse", PLACED, frames=_reachable),
     of_row("integrate", ()),
     of_row("difference", ()),
+    of_row("integrate_derivatives", ()),
+    of_row("difference_derivatives", ()),
     of_row("expand", ()),
     of_row("expand_velocity", ()),
     of_row("expand_acceleration", ()),

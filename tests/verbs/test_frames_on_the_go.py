@@ -97,7 +97,7 @@ def test_a_tool_is_calibrated_from_poses_that_touch_one_point():
 
     def touched(r: Tensor) -> Tensor:
         tool = ts.Frame("body2", position=r)
-        found = ts.inverse_kinematics(MECH, start, {tool: goal})
+        found = ts.inverse_kinematics(MECH, start, [ts.control.FrameGoal(tool, goal)])
         assert found.converged
         return ts.frame_pose(MECH, found.q, tool).position
 

@@ -56,6 +56,12 @@ from torchsko.verbs.balance import zero_moment_point as zero_moment_point
 from torchsko.verbs.base_parameters import base_parameters as base_parameters
 from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as _CentroidalDerivatives
 from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
+from torchsko.verbs.configuration_derivatives import (
+    difference_derivatives as difference_derivatives,
+)
+from torchsko.verbs.configuration_derivatives import (
+    integrate_derivatives as integrate_derivatives,
+)
 from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
@@ -190,6 +196,8 @@ class _Verbs(_MechanismSource):
     manipulability = _method(manipulability)
     integrate = _method(integrate)
     difference = _method(difference)
+    integrate_derivatives = _method(integrate_derivatives, 2)
+    difference_derivatives = _method(difference_derivatives, 2)
     expand = _method(expand)
     expand_velocity = _method(expand_velocity)
     expand_acceleration = _method(expand_acceleration)

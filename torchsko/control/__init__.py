@@ -1,6 +1,12 @@
 """Control laws, optimal control and inverse kinematics."""
 
+from torchsko.control.ik.axis_goal import AxisGoal as AxisGoal
+from torchsko.control.ik.center_of_mass_goal import CenterOfMassGoal as CenterOfMassGoal
+from torchsko.control.ik.frame_goal import FrameGoal as FrameGoal
+from torchsko.control.ik.goal import Goal as Goal
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
+from torchsko.control.ik.look_at_goal import LookAtGoal as LookAtGoal
+from torchsko.control.ik.posture_goal import PostureGoal as PostureGoal
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
 from torchsko.control.ilqr.problem import optimal_control as optimal_control
 from torchsko.control.ilqr.segments import Phase as Phase

@@ -6,6 +6,8 @@ differentiates the few numbers of each joint, all joints of a kind together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -76,18 +78,31 @@ def spring_tangent(mech: Mechanism, q: Tensor) -> Tensor:
     slopes = [_spring_slopes(mech, group, q) for group in mech.joints.groups]
     if all(group.kind.vector for group in mech.joints.groups):
         return torch.diag_embed(mech.joints.vector(slopes, mech.joints.dof_place))
+    return block_diagonal(
+        mech,
+        [
+            torch.diag_embed(x) if group.kind.vector else x
+            for group, x in zip(mech.joints.groups, slopes, strict=True)
+        ],
+    )
+
+
+def block_diagonal(mech: Mechanism, blocks: Sequence[Tensor]) -> Tensor:
+    """The matrix `[*batch, num_dof, num_dof]` with a block for each joint, zero between joints.
+
+    Args:
+        mech: a mechanism without couplings.
+        blocks: blocks of the joints of each kind, `[*batch, g, d, d]`.
+    """
     width, columns = max(group.kind.num_dof for group in mech.joints.groups), []
-    bends = [
-        torch.diag_embed(x) if group.kind.vector else x
-        for group, x in zip(mech.joints.groups, slopes, strict=True)
-    ]
     for i in range(width):
-        parts = [J[..., i] if i < J.shape[-1] else torch.zeros_like(J[..., 0]) for J in bends]
+        parts = [J[..., i] if i < J.shape[-1] else torch.zeros_like(J[..., 0]) for J in blocks]
         columns.append(mech.joints.vector(parts, mech.joints.dof_place))
     # Entry (j, k) is the derivative of j to the step of dof k within its joint.
-    place, joint = _numbers(mech, q.device)
+    like = blocks[0]
+    place, joint = _numbers(mech, like.device)
     chosen = torch.stack(columns, -1).index_select(-1, place)
-    return chosen * (joint[:, None] == joint).to(q.dtype)
+    return chosen * (joint[:, None] == joint).to(like.dtype)
 
 
 def _spring_slopes(mech: Mechanism, group: JointGroup, q: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ from torchsko.algorithms.operational_space import (
     invert_compliance,
     rounding_of_rank,
 )
-from torchsko.control.ik.pose_targets import target_pair
+from torchsko.control.ik.frame_goal import target_pair
 from torchsko.control.joint_space.gains import Batches, axis_gains, check_gain_pair, merge_batches
 from torchsko.control.task_space.critical_damping import critical_damping_acceleration
 from torchsko.errors import MechanismError
