@@ -96,6 +96,7 @@ def _reachable(mech: ts.Mechanism) -> list[str]:
 
 OPTIONS: dict[str, Callable[[ts.Mechanism], object]] = {
     "frames": _frames,
+    "frame": lambda mech: as_mechanism(mech).body_names[-1],
     "prescribed": lambda mech: as_mechanism(mech).joint_names[::2],
 }
 """What the tests give for arguments that are no tensors and have to be given."""
@@ -141,6 +142,8 @@ _OF_ROWS = (
     of_row("operational_space_compliance", PLACED, frames=lambda mech: _frames(mech)[-2:]),
     of_row("operational_space_inertia", PLACED, frames=_reachable),
     of_row("consistent_jacobian_inverse", PLACED, frames=_reachable),
+    of_row("external_force", (*KINEMATIC, *FRAMES)),
+    of_row("external_force_derivative", (*KINEMATIC, *FRAMES)),
     of_row("integrate", ()),
     of_row("difference", ()),
     of_row("integrate_derivatives", ()),

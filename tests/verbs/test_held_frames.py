@@ -275,3 +275,29 @@ def test_invalid_constraints_are_refused_by_name() -> None:
         ts.constrain(DOG, [])
     with pytest.raises(MechanismError, match="without a rotation"):
         ts.HeldFrame("body", "weld", torch.zeros(3))
+
+
+def test_the_jacobian_is_that_of_the_frames_and_of_the_masked_rows() -> None:
+    mech, holds = CASES["mixed rows"]
+    held = ts.constrain(mech, holds)
+    q, qd, tau = state(mech, 2)
+    G = held.jacobian(q)
+    torch.testing.assert_close(G, dense(mech, holds, q, qd, tau)[2])
+    masked = held.jacobian(q, torch.tensor([0.0, 1.0]).double())
+    torch.testing.assert_close(masked[:, 6:], G[:, 6:])
+    assert not masked[:, :6].any()
+
+
+def test_forces_of_one_frame_are_found_by_its_name() -> None:
+    mech, holds = CASES["mixed rows"]
+    held = ts.constrain(mech, holds)
+    _, forces = held.forward_dynamics(*state(mech, 2))
+    assert torch.equal(held.forces_of(FEET[0], forces), forces[:, :6])
+    assert torch.equal(held.forces_of(FEET[1], forces), forces[:, 6:])
+    with pytest.raises(MechanismError, match="no constraint is named 'paw'"):
+        held.forces_of("paw", forces)
+    with pytest.raises(ShapeError, match=r"forces has shape \[2, 7\]"):
+        held.forces_of(FEET[0], forces[:, 1:])
+    twice = ts.constrain(mech, [*holds, holds[0]])
+    with pytest.raises(MechanismError, match="2 constraints hold"):
+        twice.forces_of(FEET[0], torch.zeros(14))

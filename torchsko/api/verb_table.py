@@ -76,6 +76,8 @@ from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
 from torchsko.verbs.energy import composite_inertias as composite_inertias
 from torchsko.verbs.energy import power_balance as power_balance
 from torchsko.verbs.energy import total_energy as total_energy
+from torchsko.verbs.external_force import external_force as external_force
+from torchsko.verbs.external_force import external_force_derivative as external_force_derivative
 from torchsko.verbs.frame_compliance import (
     consistent_jacobian_inverse as consistent_jacobian_inverse,
 )
@@ -194,6 +196,8 @@ class _Verbs(_MechanismSource):
     operational_space_inertia = _method(operational_space_inertia, **_INVERTS)
     consistent_jacobian_inverse = _method(consistent_jacobian_inverse, **_INVERTS)
     manipulability = _method(manipulability)
+    external_force = _method(external_force)
+    external_force_derivative = _method(external_force_derivative)
     integrate = _method(integrate)
     difference = _method(difference)
     integrate_derivatives = _method(integrate_derivatives, 2)

@@ -106,6 +106,14 @@ def project(
     return iterate(step, start, PROJECTIONS, until=is_closed)
 
 
+def jacobian(
+    held: HeldConstraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
+) -> Tensor:
+    """The Jacobian of the active rows, `[*batch, rows, num_dof]`."""
+    rows = held.rows.at(Kinematics.of(mech, q), held.rows.numbers(mech), at_rest=True)
+    return held.rows.mask(q, active)[..., None] * rows.jacobian
+
+
 def nullspace(
     held: HeldConstraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
 ) -> Tensor:

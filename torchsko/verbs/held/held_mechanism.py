@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "forward_dynamics_derivatives": held_derivatives.forward_dynamics_derivatives,
     "impulse": held_dynamics.impulse,
     "impulse_derivatives": impulse_derivatives,
+    "jacobian": held_dynamics.jacobian,
     "project": held_dynamics.project,
     "nullspace": held_dynamics.nullspace,
     "constraint_forces": held_dynamics.constraint_forces,
@@ -162,6 +163,39 @@ class HeldMechanism:
         """
         states = {"q": q, "qd": qd, "active": active}
         return self._call("impulse_derivatives", states, restitution=float(restitution))
+
+    @documented
+    def jacobian(self, q: Tensor, active: Tensor | None = None) -> Tensor:
+        """The Jacobian G of the rows: constraints allow velocities with G qd = 0.
+
+        Returns:
+            `[*batch, rows, num_dof]`; rows of constraints that are not active are zero.
+
+        Reference: Featherstone 2008, Rigid Body Dynamics Algorithms, section 8.2.
+        """
+        return self._call("jacobian", {"q": q, "active": active})
+
+    def forces_of(self, name: str, forces: Tensor) -> Tensor:
+        """Entries of one constraint in the forces or impulses of all.
+
+        Args:
+            name: of a held frame, or of a closure.
+            forces: of all constraints, `[*batch, rows]`.
+
+        Returns:
+            `[*batch, rows of the constraint]` [N m, N]; for a `HeldFrame` in world axes, moments first.
+
+        Raises:
+            MechanismError: when no constraint, or more than one, has this name.
+            ShapeError: when the forces are not those of all rows.
+        """
+        if forces.shape[-1:] != (self.num_rows,):
+            raise ShapeError(
+                f"forces has shape {list(forces.shape)}.",
+                f"The constraints have {self.num_rows} rows.",
+                "Pass the forces that forward_dynamics or constraint_forces returns.",
+            )
+        return forces[..., self.constraints.rows.rows_of(name)]
 
     @documented
     def project(self, q: Tensor, active: Tensor | None = None) -> Tensor:

@@ -158,6 +158,32 @@ class HeldRows:
         """Number of rows of all constraints."""
         return self.structure.num_rows
 
+    def rows_of(self, name: str) -> slice:
+        """Rows of the constraint of this name: of its frame, or of the closure.
+
+        Raises:
+            MechanismError: when no constraint, or more than one, has it.
+        """
+        names = [
+            c.name
+            if isinstance(c, Closure)
+            else c.frame.body
+            if isinstance(c.frame, Frame)
+            else c.frame
+            for c in self.constraints
+        ]
+        if names.count(name) != 1:
+            if name not in names:
+                raise MechanismError(*unknown_name("constraint", name, tuple(names)))
+            raise MechanismError(
+                f"{names.count(name)} constraints hold {name!r}.",
+                "The name does not tell which one.",
+                "Use their rows, in the order of the constraints.",
+            )
+        sizes = [link.kind.num_rows for link in self.structure.links]
+        k = names.index(name)
+        return slice(sum(sizes[:k]), sum(sizes[: k + 1]))
+
     def numbers(self, mech: Mechanism) -> Placements:
         """Placements and parameters of the constraints."""
         for constraint in self.constraints:
