@@ -29,7 +29,9 @@ from torchsko.envs.tasks.humanoid import Humanoid
 STARTS = 16
 """Episodes of an evaluation."""
 
-OPTIONS = {"horizon": 24, "log_std": -1.5}
+OPTIONS = {
+    "horizon": 24, "log_std": -1.5, "gamma": 0.99, "clip": 100.0, "critic_rate": 2e-3, "critic_epochs": 8,
+}  # fmt: skip
 """Options of SHAC."""
 
 
