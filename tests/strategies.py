@@ -389,9 +389,29 @@ def mechanisms(
     return random_mechanism(chosen, parents, draw(seeds), with_armature)
 
 
+@st.composite
+def flexible_mechanisms(draw: st.DrawFn, max_bodies: int = 2) -> ts.Mechanism:
+    """Random trees with a flexible link on a body, which carries another body at its tip."""
+    mech = draw(mechanisms(max_bodies=max_bodies))
+    return with_flexible_link(mech, mech.body_names[draw(st.integers(0, mech.num_bodies - 1))])
+
+
+def with_flexible_link(mech: ts.Mechanism, frame: str) -> ts.Mechanism:
+    """The mechanism with a flexible link on a hinge of a frame, and a body on a hinge of its tip."""
+    beam = ts.FlexibleBody.beam(
+        0.5, 0.8, EI_y=0.7, EI_z=0.5, GJ=0.4, shapes=(2, 1, 1), polar_inertia=0.03
+    )
+    builder = ts.MechanismBuilder("flexible").flexible_link("beam", beam.damped(0.05))
+    builder.joint("swing", "revolute", child="beam", axis=(1, 2, 0), position=(0.1, 0, 0.2))
+    builder.link("tip", mass=0.3, com=(0.1, 0.02, 0), inertia=(0.02 * torch.eye(3)).tolist())
+    builder.joint("turn", "revolute", child="tip", parent="beam/tip", axis=(0, 1, 1))
+    return mech.append(builder.build(), frame)
+
+
 def any_mechanisms(max_bodies: int = 5, max_coupled: int = 6) -> st.SearchStrategy[ts.Mechanism]:
-    """Mechanisms without and with couplings."""
-    return mechanisms(max_bodies=max_bodies) | coupled_mechanisms(max_bodies=max_coupled)
+    """Mechanisms without and with couplings, and with flexible links."""
+    rigid = mechanisms(max_bodies=max_bodies) | coupled_mechanisms(max_bodies=max_coupled)
+    return rigid | flexible_mechanisms()
 
 
 def ill_scaled_mechanism(seed: int, robots: int = 16, bodies: int = 6) -> ts.Mechanism:

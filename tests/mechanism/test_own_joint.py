@@ -222,7 +222,10 @@ def test_a_joint_type_whose_methods_disagree_is_refused_at_registration(kind, na
 def test_the_joint_types_of_the_library_agree_with_their_poses(kind):
     axes = {"axis": (0, 0, 2), "second_axis": (1, 0, 0)}
     motions = [ts.Turn((0, 1, 0), (0.1, 0.2, 0.3)), ts.Slide((1, 1, 0)), ts.Turn((1, 0, 2))]
-    example = {"universal": axes, "compound": {"motions": motions}}
+    g = torch.Generator().manual_seed(1)
+    shapes = {"shape": (3, 2), "second_order": (3, 2, 2), "slope": (3, 2)}
+    elastic = {name: torch.randn(shape, generator=g).numpy() for name, shape in shapes.items()}
+    example = {"universal": axes, "compound": {"motions": motions}, "elastic": elastic}
     check_joint_type(kind, example.get(kind.name, {}))
 
 

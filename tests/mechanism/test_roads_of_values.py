@@ -194,7 +194,7 @@ RULES: dict[str, str] = {
     **dict.fromkeys(
         ("mass", "com", "inertia", "joint_rotation", "joint_position", "axis", "joint_parameters",
          "coupling_ratio", "coupling_offset", "friction_speed", "force_offset", "velocity_limit",
-         "frame_rotation", "frame_position"),
+         "frame_rotation", "frame_position", "modal_stiffness", "modal_damping"),
         "test_fields",
     ),
 }  # fmt: skip

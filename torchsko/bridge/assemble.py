@@ -100,7 +100,9 @@ def tree_model(
         M,
         coriolis + base,
         gyro,
-        armature=tree.layout.dofs.pack(tree.armature[..., None]) if tree.has_armature else None,
+        armature=tree.layout.dofs.pack_once(tree.armature[..., None])
+        if tree.has_armature
+        else None,
         straight=straight_rows(tree, H),
         aligned=aligned_joints(tree),
     )

@@ -68,4 +68,4 @@ def tree_forces_of(state: Kinematics, f: Tensor) -> Tensor:
     """
     layout = state.tree.layout
     through = gather(layout, state.edge_weight, f)
-    return layout.dofs.unpack(state.joint_map @ through)[..., 0]
+    return layout.dofs.collect(state.joint_map @ through)[..., 0]

@@ -80,7 +80,7 @@ def assemble_level_free(state: Kinematics, f_ext: Tensor | None = None) -> SKOMo
         M,
         a,
         b,
-        armature=layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None,
+        armature=layout.dofs.pack_once(mech.armature[..., None]) if mech.has_armature else None,
         straight=straight_rows(mech, H),
         aligned=aligned_joints(mech),
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import hinge_steps, packed_hinges
+from torchsko.algebra.topology.sharing import total
 from torchsko.bridge.assemble import assemble
 from torchsko.errors import Fields
 from torchsko.mechanism.dispatch import verb
@@ -80,6 +81,7 @@ def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
     test of the hinges inboard of it.
     """
     layout, hinges = model.layout, hinge_steps(model)
+    kept: list[tuple[Tensor, Tensor]] = []
     edges, M_levels = model.edge_weight.split(layout.level_sizes), layout.split(model.inertia)
     verdicts: list[Tensor] = []
     P_plus: Tensor | None = None
@@ -87,10 +89,14 @@ def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
         P = M_levels[depth]
         if P_plus is not None:
             handed = edges[depth + 1].congruence(P_plus)
+            if layout.shares[depth + 1] is not None:
+                K, D = kept[-1]
+                handed = handed - hinges[depth + 1].coupling(edges[depth + 1].up(K), D)
             P = P + layout.links[depth + 1].sum_to_parents(handed)
-        D, _, P_plus = hinges[depth].cross(P)
-        bad = _in_all_states(_is_rounding(D, P), batch)
+        D, G, P_plus = hinges[depth].cross(P)
+        bad = _in_all_states(_is_rounding(D, total(layout.shares[depth], P)), batch)
         P_plus = torch.where(bad[:, None, None], P, P_plus)
+        kept.append((torch.where(bad[:, None, None], 0.0, G), D))
         verdicts.append(bad)
     return torch.cat(verdicts[::-1])
 

@@ -152,6 +152,13 @@ class ContactModel(ContactFields):
 def _contact_model(
     mech: Mechanism, max_contacts: int | Mapping[tuple[str, str], int] | None
 ) -> ContactModel:
+    if mech.num_modes:
+        raise MechanismError(
+            f"{mech.name!r} has flexible bodies.",
+            "A modal coordinate moves each point of its body along another axis; contact takes one axis "
+            "for each dof.",
+            "Simulate it with torchsko.rollout, or lock its modal coordinates: mech.lock({'..._modes': 0}).",
+        )
     options = mech.file_metadata.solver
     pairs, unsupported = ((), ()) if "contact" in options.disabled else shape_pairs(mech)
     used = sorted({k for pair in pairs for k in (pair.first, pair.second)})

@@ -129,7 +129,10 @@ def _nonconservative_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Passive forces without those of the Lagrangian, `[*batch, num_dof]`."""
     mech = mech.replace(has_gravcomp=False, has_armature=False)
     if all(kind.vector for kind in mech.joints.kinds):
-        without = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
+        none = {
+            name: torch.zeros_like(getattr(mech, name)) for name in ("stiffness", "modal_stiffness")
+        }
+        without = mech.replace(**none)
         return passive_force(without.replace(has_higher_stiffness=False), q, qd)
     return passive_force(mech, q, qd) - _slope(
         lambda step: spring_energy(Kinematics.of(mech, add_step(mech, q, step))), qd

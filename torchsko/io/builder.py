@@ -30,6 +30,8 @@ from torchsko.mechanism.description import (
     RotorDescription,
 )
 from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.flexible.flexible_body import FlexibleBody
+from torchsko.mechanism.flexible.points import flexible_parts
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.robot_description import RobotDescription
@@ -99,6 +101,41 @@ class MechanismBuilder:
             if rows is not None
         }
         self._links.append(replace(link, **fields))
+        return self
+
+    def flexible_link(self, name: str, body: FlexibleBody) -> MechanismBuilder:
+        """Add a flexible body.
+
+        Joints move its frame, the link `name`, as they move a rigid link. Joints attach to its markers, the
+        links "NAME/MARKER". Its modal coordinates are the joint "NAME_modes", whose entries of q are named
+        "NAME_modes.MODE"; they move the markers and the mass points, which are bodies "NAME/0", "NAME/1", ...
+
+        Args:
+            name: of the link.
+            body: points, shapes, stiffness and markers.
+
+        Raises:
+            MechanismError: for a name that is not a string, or a body of another type.
+
+        Reference: Shabana 2005, chapter 5 (floating frame of reference).
+
+        Example:
+            >>> import torchsko as ts
+            >>> beam = ts.FlexibleBody.beam(length=1.0, density=0.5, EI_y=2.0, shapes=(2, 0))
+            >>> builder = MechanismBuilder("slewing beam").flexible_link("beam", beam)
+            >>> mech = builder.joint("hub", "revolute", child="beam", axis=(0, 1, 0)).build()
+            >>> mech.coordinate_names
+            ('hub', 'beam_modes.y1', 'beam_modes.y2')
+        """
+        if not isinstance(body, FlexibleBody):
+            raise MechanismError(
+                f"flexible link {name!r} got {body!r}.",
+                "Its shapes are those of a FlexibleBody.",
+                "Pass torchsko.FlexibleBody(...), or torchsko.FlexibleBody.beam(...).",
+            )
+        links, joints = flexible_parts(checked_name(name, "link"), body)
+        self._links += links
+        self._joints += joints
         return self
 
     def joint(
@@ -177,6 +214,9 @@ class MechanismBuilder:
                     f"A {kind} joint has the keywords {', '.join((*numbers, *keywords))}.",
                     "Use one of them.",
                 )
+        checked: dict[str, Any] = {
+            key: checked_number(value, f"{key} of joint {name!r}") for key, value in numbers.items()
+        }
         joint = JointDescription(
             checked_name(name, "joint"),
             kind,
@@ -188,10 +228,7 @@ class MechanismBuilder:
             checked_vector(position, f"position of joint {name!r}"),
             checked_vector(axis, f"axis of joint {name!r}"),
             data=data,
-            **{
-                key: checked_number(value, f"{key} of joint {name!r}")
-                for key, value in numbers.items()
-            },
+            **checked,
         )
         self._joints.append(joint)
         return self

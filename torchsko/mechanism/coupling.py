@@ -87,7 +87,7 @@ class Coupling:
             rows: joints that each dependent joint follows; coefficients are numbered row by row.
         """
         dependent = tuple(sorted(rows))
-        independent = tuple(k for k in range(layout.tree.num_nodes) if k not in rows)
+        independent = tuple(k for k in dict.fromkeys(coordinates.leaders) if k not in rows)
         number = {pair: i for i, pair in enumerate((k, j) for k in dependent for j in rows[k])}
         most = max(1, *(len(rows[k]) for k in dependent))
         terms = [term for k in dependent for term in _terms(k, rows[k], most)]

@@ -12,6 +12,8 @@ from typing import Any
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
+Rows = tuple[tuple[float, ...], ...]
+"""A matrix of any size, row by row."""
 
 FIXED = "fixed"
 """Joint type of rigidly connected links, which become one body."""
@@ -69,6 +71,10 @@ class JointDescription:
         velocity: velocity limit [rad/s or m/s].
         effort: effort limit [N m or N].
         data: parameters of the joint type by keyword (`JointType.keywords`).
+        leader: joint before it with the same parent whose coordinates it has; empty for its own. All points
+            of a flexible body have one leader.
+        modal_stiffness: symmetric stiffness matrix of the coordinates of an elastic leader.
+        modal_damping: its damping matrix.
     """
 
     name: str
@@ -88,6 +94,9 @@ class JointDescription:
     velocity: float = math.inf
     effort: float = math.inf
     data: Mapping[str, Any] = field(default_factory=dict)
+    leader: str = ""
+    modal_stiffness: Rows = ()
+    modal_damping: Rows = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Shape = tuple[str | int, ...]
 """Sizes: names of attributes of `Mechanism`, and numbers."""
 
 Owner = Literal[
-    "body", "joint", "coupling", "dof", "coordinate", "limit", "frame", "fluid", "mechanism"
+    "body", "joint", "coupling", "dof", "mode", "coordinate", "limit", "frame", "fluid", "mechanism"
 ]
 
 Variation = Literal["factor", "offset", "rotation", "none"]
@@ -32,7 +32,8 @@ class Field:
 
     Attributes:
         owner: what has one entry of the tensor; limits belong to independent joints, dofs and coordinates to
-            all joints of the tree, fluid to shapes with fluid forces.
+            all joints of the tree, fluid to shapes with fluid forces. Of modal coordinates it is a matrix,
+            zero between flexible bodies.
         shape: shape for one robot; leading batch dimensions may be added.
         target: name by which a layer learns the entries of one body or joint; empty if it does not.
         nonnegative: whether physical values are nonnegative.
@@ -52,6 +53,7 @@ class Field:
 
 _ALL = ("urdf", "mjcf", "new")
 _DOFS = ("num_tree_dof",)
+_MODES = ("num_modes", "num_modes")
 _LOSS = ("has_losses",)
 _FLUID = ("has_fluid",)
 _SHAPES = "num_fluid_shapes"
@@ -108,6 +110,8 @@ class MechanismTensors:
             "dof", (*_DOFS, 2), flags=("has_higher_stiffness",), files=("new",), variation="none"
         )
     )
+    modal_stiffness: Tensor = field(metadata=_row("mode", _MODES))
+    modal_damping: Tensor = field(metadata=_row("mode", _MODES, flags=_LOSS))
     spring_reference: Tensor = field(metadata=_row("coordinate", ("num_tree_q",), variation="none"))
     gravity: Tensor = field(
         metadata=_row("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset")

@@ -63,6 +63,10 @@ class Mechanism(ReferenceStates):
         stiffness: joint spring stiffness, `[num_tree_dof]` [N m/rad or N/m].
         higher_stiffness: coefficients of x^2 and x^3 of springs, `[num_tree_dof, 2]` [N m/rad^2 and
             N m/rad^3, or N/m^2 and N/m^3]; for rotation vectors and translations x is the length.
+        modal_stiffness: stiffness matrix of the modal coordinates of flexible bodies, one body after the
+            other, zero between bodies, `[num_modes, num_modes]`; the symmetric part counts. The energy of
+            deformation is eta* K eta / 2.
+        modal_damping: damping matrix of the modal coordinates, `[num_modes, num_modes]`.
         spring_reference: configuration in which springs are relaxed, `[num_tree_q]`.
         gravity: acceleration of gravity in the inertial frame, `[3]` [m/s^2].
         medium: density [kg/m^3] and viscosity [N s/m^2] of the fluid around the robot, `[2]`.
@@ -87,7 +91,7 @@ class Mechanism(ReferenceStates):
         bare_joints: joints without armature whose body has no inertia along the joint's motion, as between
             two joints of a massless body; some methods refuse them by name.
         has_armature: whether armature is not zero.
-        has_losses: whether damping, higher damping or friction is not zero.
+        has_losses: whether damping, higher damping, friction or modal damping is not zero.
         has_higher_damping: whether higher damping is not zero.
         has_higher_stiffness: whether higher stiffness is not zero.
         has_smooth_friction: whether `friction_speed` is not zero.

@@ -67,6 +67,11 @@ class TreeNumbering:
         return broadcast_shapes(*shapes) if shapes else torch.Size()
 
     @property
+    def num_modes(self) -> int:
+        """Number of modal coordinates of all flexible bodies."""
+        return self.joints.modes[0].shape[0]
+
+    @property
     def num_bodies(self) -> int:
         """Number of moving bodies."""
         return len(self.body_names)
@@ -93,8 +98,8 @@ class TreeNumbering:
 
     @property
     def independent_joints(self) -> tuple[int, ...]:
-        """Indices of the joints in `joint_names`."""
-        return tuple(range(self.num_bodies)) if self.coupling is None else self.coupling.independent
+        """Indices of the joints in `joint_names`; of joints that share coordinates only the leader."""
+        return self._leaders if self.coupling is None else self.coupling.independent
 
     @property
     def joint_types(self) -> tuple[JointType, ...]:
@@ -218,14 +223,19 @@ class TreeNumbering:
 
     def tree_dof_slice(self, joint: str) -> slice:
         """Slice of damping, friction, armature and stiffness with the dofs of a joint."""
-        return self._slice(self.layout.dofs, joint, range(self.num_bodies))
+        return self._slice(self.layout.dofs, joint, self._leaders)
 
     def tree_q_slice(self, joint: str) -> slice:
         """Slice of `torchsko.expand(mech, q)` and `spring_reference` with the coordinates of a joint."""
-        return self._slice(self.coordinates, joint, range(self.num_bodies))
+        return self._slice(self.coordinates, joint, self._leaders)
+
+    @property
+    def _leaders(self) -> tuple[int, ...]:
+        """Indices of all joints of the tree; of joints that share coordinates only the leader."""
+        return tuple(dict.fromkeys(self.coordinates.leaders))
 
     def _independent_slice(self, packing: Packing, joint: str) -> slice:
-        if self.joint_place(joint)[0] not in self.independent_joints:
+        if self.coordinates.leaders[self.joint_place(joint)[0]] not in self.independent_joints:
             raise MechanismError(
                 f"joint {joint!r} of {self.name!r} is a dependent joint, so q has no entries for it.",
                 "Coordinates of all joints are torchsko.expand(mech, q).",
@@ -236,6 +246,7 @@ class TreeNumbering:
     def _slice(self, packing: Packing, joint: str, joints: Sequence[int]) -> slice:
         """Slice of the packed coordinates of some joints with a joint or one of its motions."""
         k, part = self.joint_place(joint)
+        k = self.coordinates.leaders[k]
         start = sum(packing.sizes[j] for j in joints[: joints.index(k)]) + (part or 0)
         return slice(start, start + (packing.sizes[k] if part is None else 1))
 

@@ -55,7 +55,9 @@ def mechanism_of(
     """
     kinds = tuple(joint_type(joint.kind).specialize(joint.name, joint.data) for joint in hinges)
     following = followers(robot, hinges, kinds)
-    independent = [k for k in range(len(hinges)) if k not in following]
+    names = [joint.name for joint in hinges]
+    leaders = [names.index(joint.leader or joint.name) for joint in hinges]
+    independent = [k for k in dict.fromkeys(leaders) if k not in following]
     allowed = couplings.limits(hinges, following)
     if strict:
         _refuse_faults(allowed)
@@ -68,11 +70,11 @@ def mechanism_of(
         **_of_fluid(),
         **_of_bodies(robot, hinges, frames),
         **_of_joints(hinges, kinds, placed),
-        **_of_losses_and_springs(hinges, kinds),
+        **_of_losses_and_springs(hinges, kinds, list(dict.fromkeys(leaders))),
         **_of_couplings(following),
         **_of_limits(allowed, kinds, independent),
         **_of_frames(frames, number),
-        **skeleton(list(number), _carriers(placed, number), kinds, followed),
+        **skeleton(list(number), _carriers(placed, number), kinds, followed, leaders),
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report + allowed.faults,
         file_metadata=FileMetadata(
@@ -128,9 +130,10 @@ def _of_joints(
 
 
 def _of_losses_and_springs(
-    hinges: Sequence[JointDescription], kinds: Sequence[JointType]
+    hinges: Sequence[JointDescription], kinds: Sequence[JointType], leaders: Sequence[int]
 ) -> dict[str, Any]:
     """Damping, friction, armature and springs; zero in fields of dofs that a description lacks."""
+    hinges, kinds = [hinges[k] for k in leaders], [kinds[k] for k in leaders]
     each = [joint for joint, kind in zip(hinges, kinds, strict=True) for _ in range(kind.num_dof)]
     fields = ("damping", "friction", "armature", "stiffness")
     of_dofs = {name: field.shape[1:] for name, field in FIELDS.items() if field.owner == "dof"}
@@ -138,8 +141,9 @@ def _of_losses_and_springs(
         **{name: _zeros(len(each), *shape) for name, shape in of_dofs.items()},
         **{field: _tensor([getattr(joint, field) for joint in each]) for field in fields},
         "spring_reference": _spring_reference(hinges, kinds),
+        **{name: _modal(hinges, kinds, name) for name in ("modal_stiffness", "modal_damping")},
         "has_armature": any(joint.armature != 0.0 for joint in hinges),
-        "has_losses": any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
+        "has_losses": any(j.damping or j.friction or np.any(j.modal_damping) for j in hinges),
     }
 
 
@@ -199,6 +203,18 @@ def _tensor(values: Sequence[Any] | np.ndarray) -> torch.Tensor:
 
 def _limits(hinges: Sequence[JointDescription]) -> list[Limits]:
     return [Limits(j.name, j.lower, j.upper, j.velocity, j.effort) for j in hinges]
+
+
+def _modal(
+    hinges: Sequence[JointDescription], kinds: Sequence[JointType], field: str
+) -> torch.Tensor:
+    """Matrix of all modal coordinates, zero between flexible bodies."""
+    blocks = [
+        _tensor(rows) if (rows := getattr(joint, field)) else _zeros(kind.num_dof, kind.num_dof)
+        for joint, kind in zip(hinges, kinds, strict=True)
+        if kind.elastic
+    ]
+    return torch.block_diag(_zeros(0, 0), *blocks)
 
 
 def _initial(

@@ -169,6 +169,34 @@ def translation_jacobian(rotvec: Tensor) -> Tensor:
     return identity + _versine(x2) * W + _sine_excess(x2) * (W @ W)
 
 
+def angular_velocity(rotvec: Tensor, rate: Tensor) -> Tensor:
+    """Angular velocity in body axes of exp(rotvec) whose rotation vector has this rate, `[*, 3]`.
+
+    It is linear in the rate, with the matrix V(-rotvec) of `translation_jacobian`.
+    """
+    x2 = (rotvec * rotvec).sum(-1, keepdim=True)
+    turned = cross(rotvec, rate)
+    return rate - _versine(x2) * turned + _sine_excess(x2) * cross(rotvec, turned)
+
+
+def angular_accel_bias(rotvec: Tensor, rate: Tensor) -> Tensor:
+    """Rate of `angular_velocity` at a constant rate of the rotation vector, `[*, 3]`."""
+    x2 = (rotvec * rotvec).sum(-1, keepdim=True)
+    twice = 2 * (rotvec * rate).sum(-1, keepdim=True)  # the rate of x2
+    turned = cross(rotvec, rate)
+    small, safe = _split(x2)
+    versine, excess = _versine(x2), _sine_excess(x2)
+    series = -1 / 24 + x2 * (1 / 360 - x2 * (1 / 13440 - x2 / 907200))
+    slope = torch.where(small, series, (_sinc(x2) / 2 - versine) / safe)
+    excess_series = -1 / 120 + x2 * (1 / 2520 - x2 * (1 / 120960 - x2 / 9979200))
+    excess_slope = torch.where(small, excess_series, (versine - 3 * excess) / (2 * safe))
+    return (
+        -slope * twice * turned
+        + excess_slope * twice * cross(rotvec, turned)
+        + excess * cross(rate, turned)
+    )
+
+
 def translation_jacobian_inverse(rotvec: Tensor) -> Tensor:
     """Inverse of `translation_jacobian`, for rotations below a full turn: `[*, 3]` to `[*, 3, 3]`."""
     x2 = (rotvec * rotvec).sum(-1, keepdim=True)[..., None]

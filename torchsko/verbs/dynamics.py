@@ -249,7 +249,8 @@ def hybrid_dynamics(
     state = Kinematics.of(mech, q, qd)
     passive = passive_forces(state)
     model = model_at(state, f_ext)
-    given = nodes if mech.coupling is None and mech.closing is None else _marked(mech, names)
+    one_body = mech.coupling is None and mech.closing is None and not mech.num_modes
+    given = nodes if one_body else _marked(mech, names)
     accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
     return accel, force + passive
 

@@ -139,7 +139,7 @@ def _spring_slopes(mech: Mechanism, group: JointGroup, q: Tensor) -> Tensor:
 
 def _numbers(mech: Mechanism, device: torch.device) -> tuple[Tensor, Tensor]:
     """For each dof its place within its joint, and the number of the joint, int64 `[num_dof]`."""
-    sizes = [kind.num_dof for kind in mech.joints.kinds]
-    places = [i for size in sizes for i in range(size)]
-    joints = [k for k, size in enumerate(sizes) for _ in range(size)]
+    sizes = {k: mech.joints.kinds[k].num_dof for k in mech.layout.dofs.leaders}
+    places = [i for size in sizes.values() for i in range(size)]
+    joints = [k for k, size in sizes.items() for _ in range(size)]
     return torch.tensor(places, device=device), torch.tensor(joints, device=device)

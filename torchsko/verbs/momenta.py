@@ -217,4 +217,4 @@ def of_dofs(state: Kinematics, columns: Tensor) -> Tensor:
     """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
     layout = state.mech.layout
     packed = layout.breadth_first(columns, -3).mT
-    return state.independent_rows(layout.dofs.unpack(packed).mT)
+    return state.independent_rows(layout.dofs.collect(packed).mT)

@@ -142,7 +142,7 @@ def parallel_inverse_dynamics(
         moment, push = _turn(R, layout.breadth_first(f_ext, -2))
         force = force - _rows(moment + cross(p, push), push)
     tau = S.mT @ (tree.below @ force)[..., None]
-    tau = layout.dofs.unpack(tau)[..., 0]
+    tau = layout.dofs.collect(tau)[..., 0]
     return tree.refuse(tau + mech.armature * tree_qdd if mech.has_armature else tau)
 
 

@@ -35,9 +35,9 @@ class PassiveForces(NamedTuple):
     """The parts of `passive_force`, each `[*batch, num_dof]` [N m or N].
 
     Attributes:
-        damping: damping * qd, and the terms of `higher_damping`.
+        damping: damping * qd, and the terms of `higher_damping` and `modal_damping`.
         friction: friction * sign(qd), smooth where `friction_speed` is not zero, and `force_offset`.
-        springs: stiffness times deflection, and the terms of `higher_stiffness`.
+        springs: stiffness times deflection, and the terms of `higher_stiffness` and `modal_stiffness`.
         compensation: gravity compensation (`Mechanism.gravcomp`), negative where it lifts.
         fluid: forces of the fluid (`Mechanism.medium`), subtracted.
         armature: inertial force of the armature of free joints besides armature * qdd; without power.

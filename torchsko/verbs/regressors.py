@@ -135,8 +135,9 @@ def friction_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> T
     columns.
 
     Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times
-    `friction_parameters`, and `force_offset` where a robot has it. A rotor of inertia J behind a gear of
-    ratio n is an armature of n^2 J: its column is that of the armature times n^2.
+    `friction_parameters`, and `force_offset` and the forces of modal coordinates where a robot has them. A
+    rotor of inertia J behind a gear of ratio n is an armature of n^2 J: its column is that of the armature
+    times n^2.
 
     Args:
         mech: the mechanism; of its joints' numbers only `spring_reference` and `friction_speed` matter.

@@ -25,6 +25,7 @@ class Packing:
         width: the largest of the sizes.
         trivial: whether packing is a mere reshape (breadth-first numbering, equal sizes).
         source: for each packed scalar its place in the flat vector; one past its end for padding.
+        source_once: the same, one past the end where an earlier node has the scalar as well.
         place: for each flat scalar its place among the packed ones, the first where several share it.
         padding: 1 on padded scalars, else 0; `[n, width]`, of dtype bool.
         total: length of the flat vector.
@@ -37,6 +38,7 @@ class Packing:
     width: int
     trivial: bool
     source: Tensor
+    source_once: Tensor
     place: Tensor
     padding: Tensor
     total: int
@@ -62,6 +64,7 @@ class Packing:
         of: list[list[int]] = [[] for _ in range(total + 1)]
         for s, i in enumerate(source):
             of[i].append(s)
+        once = [i if of[i][0] == s else total for s, i in enumerate(source)]
         most = max([1, *map(len, of[:total])])
         slots = [s for row in of[:total] for s in [*row, *[len(source)] * (most - len(row))]]
         return Packing(
@@ -70,12 +73,19 @@ class Packing:
             width=width,
             trivial=source == list(range(total)),
             source=torch.tensor(source, dtype=torch.int64),
+            source_once=torch.tensor(once, dtype=torch.int64),
             place=torch.tensor([row[0] for row in of[:total]], dtype=torch.int64),
             padding=torch.tensor(source, dtype=torch.int64).reshape(len(sizes), width) == total,
             total=total,
             most=most,
             places_of=torch.tensor(slots, dtype=torch.int64),
         )
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """For each node the first node with the same places: itself if it shares none."""
+        first: dict[tuple[int, ...], int] = {}
+        return tuple(first.setdefault(row, k) if row else k for k, row in enumerate(self.places))
 
     @property
     def padded(self) -> bool:
@@ -92,6 +102,14 @@ class Packing:
         if not self.trivial:
             x = torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.padded else x
             x = _rows(x, self.source)
+        return x.unflatten(-2, (len(self.sizes), self.width))
+
+    def pack_once(self, x: Tensor) -> Tensor:
+        """As `pack`, but of nodes that share a scalar only the first has it, the others zero."""
+        if self.most == 1:
+            return self.pack(x)
+        self.refuse(x.shape[-2])
+        x = _rows(torch.nn.functional.pad(x, (0, 0, 0, 1)), self.source_once)
         return x.unflatten(-2, (len(self.sizes), self.width))
 
     def refuse(self, length: int) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.data import M, MechanismData
 from torchsko.mechanism.description import STILL, UnsupportedElement
 from torchsko.mechanism.edits.appended_data import BATCHED, Attachment, merge_file_data
 from torchsko.mechanism.edits.lock import followed_by, locked
-from torchsko.mechanism.fields import FIELDS, FLAGS
+from torchsko.mechanism.fields import FIELDS, FLAGS, Field
 from torchsko.mechanism.file_data.edit_notes import note_losses_of_edit
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.placement import check_position, check_rotation
@@ -88,7 +89,7 @@ def _both_trees(
     for what, (R, r) in placed.items():
         theirs |= {f"{what}_rotation": R, f"{what}_position": r}
     changes: dict[str, Any] = {
-        name: concatenate((getattr(mech, name), theirs[name]), -len(field.shape))
+        name: _joined(getattr(mech, name), theirs[name], field)
         for name, field in FIELDS.items()
         if field.owner != "mechanism"
     }
@@ -115,10 +116,19 @@ def _both_trees(
         mech.parents + shifted(other.parents),
         mech.joints.kinds + other.joints.kinds,
         followed,
+        (*mech.coordinates.leaders, *(count + k for k in other.coordinates.leaders)),
         mech.device,
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     return type(mech)(**(whole | changes))
+
+
+def _joined(ours: Tensor, theirs: Tensor, field: Field) -> Tensor:
+    """Entries of both; of matrices of modal coordinates both blocks on the diagonal."""
+    if field.owner == "mode":
+        n, m = ours.shape[-1], theirs.shape[-1]
+        ours, theirs = pad(ours, (0, m)), pad(theirs, (n, 0))
+    return concatenate((ours, theirs), -len(field.shape))
 
 
 def _file_data(

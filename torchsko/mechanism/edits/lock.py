@@ -54,6 +54,8 @@ def locked(mech: M, values: Mapping[str, Any], strict: bool = False) -> M:
             f"Pass for example {{{mech.joint_names[-1]!r}: 0.0}}.",
         )
     held = {_joint(mech, name): _value(mech, name, x) for name, x in values.items()}
+    leaders = mech.coordinates.leaders
+    held = {k: held[j] for k, j in enumerate(leaders) if j in held}
     held, offsets = _with_dependent(mech, held)
     kept = [k for k in range(mech.num_bodies) if k not in held]
     if not kept:
@@ -91,6 +93,7 @@ def locked(mech: M, values: Mapping[str, Any], strict: bool = False) -> M:
             for k, row in followed_by(mech).items()
             if k not in held
         },
+        [number[leaders[k]] for k in kept],
         mech.device,
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
@@ -104,7 +107,7 @@ def _joint(mech: MechanismData, name: str) -> int:
     """Index of a joint to lock; a single motion of a joint with several is refused."""
     k, motion = mech.joint_place(name)
     if motion is None:
-        return k
+        return mech.coordinates.leaders[k]
     joint, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
     raise MechanismError(
         f"{name!r} is one motion of joint {joint!r}, which has {', '.join(motions(joint, kind))}.",
@@ -116,7 +119,7 @@ def _joint(mech: MechanismData, name: str) -> int:
 
 def _value(mech: MechanismData, name: str, value: Any) -> Tensor:
     """Coordinates of a locked joint, `[*batch, num_q]`."""
-    k = mech.joint_index(name)
+    k = mech.coordinates.leaders[mech.joint_index(name)]
     if k not in mech.independent_joints:
         leaders = [mech.tree_joint_names[j] for j in followed_by(mech)[k]]
         raise MechanismError(
@@ -185,9 +188,10 @@ def _with_dependent(
 def _poses(mech: MechanismData, held: Mapping[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
     """Pose of the child frame in the parent body for every locked joint."""
     like = {"dtype": mech.dtype, "device": mech.device}
+    kinds = mech.joints.kinds
     parts = [
-        held[k] if k in held else torch.tensor(kind.neutral(), **like)
-        for k, kind in enumerate(mech.joints.kinds)
+        held[k] if k in held else torch.tensor(kinds[k].neutral(), **like)
+        for k in dict.fromkeys(mech.coordinates.leaders)
     ]
     q = concatenate(parts)
     found = {}
@@ -333,6 +337,7 @@ def _selected(
     The states and options of the file data are those of all joints.
     """
     kinds, every, independent = mech.joints.kinds, range(mech.num_bodies), mech.independent_joints
+    leaders = tuple(dict.fromkeys(mech.coordinates.leaders))
 
     def places(sizes: list[int], joints: Sequence[int]) -> Tensor:
         start, found = 0, []
@@ -347,8 +352,9 @@ def _selected(
     index = {
         "num_bodies": places([1] * mech.num_bodies, every),
         "num_joint_parameters": places([kind.num_parameters for kind in kinds], every),
-        "num_tree_dof": places(num_dof, every),
-        "num_tree_q": places(num_q, every),
+        "num_tree_dof": places(num_dof, leaders),
+        "num_tree_q": places(num_q, leaders),
+        "num_modes": places(num_dof, [k for k in leaders if kinds[k].elastic]),
         "num_dof": places(num_dof, independent),
         "num_q": places(num_q, independent),
         "num_ratios": torch.tensor(ratios, dtype=torch.int64, device=mech.device),
@@ -358,6 +364,8 @@ def _selected(
         for name, field in FIELDS.items()
         if field.shape[0] in index and name not in changed
     }
+    for name in (name for name, field in FIELDS.items() if field.owner == "mode"):
+        found[name] = found[name].index_select(-1, index["num_modes"])
     selected = metadata.map_states(
         lambda q: q.index_select(-1, index["num_q"]),
         lambda qd: qd.index_select(-1, index["num_dof"]),

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torchsko.algebra.topology.packing import Packing
 from torchsko.mechanism.joints.kind import Constants, JointType
 from torchsko.utils.shapes import concatenate, gather_entries
 
@@ -77,8 +78,11 @@ class JointSet:
         kinds: type of every joint, in file order.
         groups: one group for each type that occurs.
         node_place: for each node, breadth first, its index among the concatenated groups, int64.
-        q_place: for each coordinate of q its index among the groups' coordinates, int64.
+        q_place: for each coordinate of q its index among the groups' coordinates, int64; the first one of
+            joints that share it.
         dof_place: for each dof of qd its index among the groups' dofs, int64.
+        modes: for each modal coordinate its index in q, and in qd, int64 `[num_modes]`.
+        mode_place: for each dof of qd its index among the modal coordinates; num_modes for others.
         counts: for each group, the sizes of its runs.
         runs: for each level of the tree its runs, as (group, index among the group's runs).
         shuffles: for each level, the permutation from concatenated runs to breadth-first order; None if one
@@ -90,6 +94,8 @@ class JointSet:
     node_place: Tensor
     q_place: Tensor
     dof_place: Tensor
+    modes: tuple[Tensor, Tensor]
+    mode_place: Tensor
     counts: tuple[tuple[int, ...], ...]
     runs: tuple[tuple[tuple[int, int], ...], ...]
     shuffles: tuple[Tensor | None, ...]
@@ -109,7 +115,12 @@ class JointSet:
         return all(group.kind.orthonormal for group in self.groups)
 
     @staticmethod
-    def of(kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
+    def of(
+        kinds: tuple[JointType, ...],
+        levels: tuple[tuple[int, ...], ...],
+        coordinates: Packing,
+        dofs: Packing,
+    ) -> JointSet:
         """Group joints of these types, in file order, on a tree with these levels of bodies."""
         order = tuple(k for level in levels for k in level)
         members: dict[JointType, list[int]] = {}
@@ -119,12 +130,15 @@ class JointSet:
             JointGroup(
                 kind,
                 torch.tensor(bodies),
-                _places([kind.num_q for kind in kinds], bodies),
-                _places([kind.num_dof for kind in kinds], bodies),
+                _index([i for k in bodies for i in coordinates.places[k]]),
+                _index([i for k in bodies for i in dofs.places[k]]),
                 _places([kind.num_parameters for kind in kinds], bodies),
             )
             for kind, bodies in members.items()
         ]
+        elastic = [k for k in dict.fromkeys(dofs.leaders) if kinds[k].elastic]
+        of_modes = [[i for k in elastic for i in x.places[k]] for x in (coordinates, dofs)]
+        num_modes = len(of_modes[0])
         rank = torch.argsort(torch.tensor(order))
         nodes = torch.cat([rank.index_select(0, group.bodies) for group in groups])
         counts, runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
@@ -132,8 +146,12 @@ class JointSet:
             kinds,
             tuple(groups),
             torch.argsort(nodes),
-            torch.argsort(torch.cat([group.q_index for group in groups])),
-            torch.argsort(torch.cat([group.dof_index for group in groups])),
+            _first_places(torch.cat([group.q_index for group in groups]), coordinates.total),
+            _first_places(torch.cat([group.dof_index for group in groups]), dofs.total),
+            (_index(of_modes[0]), _index(of_modes[1])),
+            _first_places(_index([*of_modes[1], *range(dofs.total)]), dofs.total).clamp(
+                max=num_modes
+            ),
             counts,
             runs,
             shuffles,
@@ -165,8 +183,19 @@ class JointSet:
 def _places(sizes: list[int], bodies: list[int]) -> Tensor:
     """Indices of the entries of these bodies in a vector of parts of these sizes, int64."""
     start = [0, *accumulate(sizes)]
-    places = [i for k in bodies for i in range(start[k], start[k + 1])]
-    return torch.tensor(places, dtype=torch.int64)
+    return _index([i for k in bodies for i in range(start[k], start[k + 1])])
+
+
+def _first_places(values: Tensor, count: int) -> Tensor:
+    """Where each of 0 ... count - 1 first stands among values, int64 `[count]`."""
+    first: dict[int, int] = {}
+    for place, value in enumerate(values.tolist()):
+        first.setdefault(value, place)
+    return _index([first[i] for i in range(count)])
+
+
+def _index(x: Sequence[int]) -> Tensor:
+    return torch.tensor(x, dtype=torch.int64)
 
 
 def _level_runs(

@@ -149,6 +149,7 @@ class JointType(ABC):
         one_axis: whether the child rotates about the axis only, or not at all.
         coordinate_unit: unit of all coordinates, "rad" or "m"; empty for mixed units and quaternions.
         is_free: whether the child floats: all six velocity components are independent.
+        elastic: whether q are modal coordinates, of which `Mechanism.modal_stiffness` has one row each.
         urdf: names of the type in URDF.
         mjcf: name of the type in MJCF; empty if it has none.
     """
@@ -165,6 +166,7 @@ class JointType(ABC):
     one_axis: bool = False
     coordinate_unit: str = ""
     is_free: bool = False
+    elastic: bool = False
     urdf: tuple[str, ...] = ()
     mjcf: str = ""
 

@@ -9,6 +9,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.description import FIXED
 from torchsko.mechanism.joints.compound import Compound
 from torchsko.mechanism.joints.cylindrical import Cylindrical
+from torchsko.mechanism.joints.elastic import Elastic
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.helical import Helical
 from torchsko.mechanism.joints.kind import JointType
@@ -32,6 +33,7 @@ JOINT_TYPES: dict[str, JointType] = {
         Spherical(),
         Free(),
         Compound(),
+        Elastic(),
     )
 }
 """Every known joint type by name; `register_joint` adds to it."""

@@ -1,0 +1,119 @@
+"""Shapes of a straight beam that is clamped at x = 0, at unit length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import Legendre
+
+Array = np.ndarray
+
+NUM_NODES = 64
+"""Nodes of the quadrature of stiffness and foreshortening, exact to rounding for tens of shapes."""
+
+
+@dataclass(frozen=True)
+class BeamShapes:
+    """Shapes of one deflection of a beam, orthogonal in mass and stiffness, with deflection 1 at x = 1.
+
+    Attributes:
+        evaluate: the shapes or a derivative of them (0, 1, 2) at positions `[k]`, `[k, n]`.
+        order: order of the derivative in the energy: 2 for bending, 1 for torsion.
+        count: number of shapes, n.
+    """
+
+    evaluate: Callable[[Array, int], Array]
+    order: int
+    count: int
+
+    def stiffness(self) -> Array:
+        """Integrals of products of the derivatives in the energy, `[n, n]`."""
+        x, w = nodes(NUM_NODES)
+        d = self.evaluate(x, self.order)
+        return (d * w[:, None]).T @ d
+
+    def foreshortening(self, x: Array) -> Array:
+        """Second-order shapes along the beam, minus the integral of products of slopes, `[k, n, n]`."""
+        found = []
+        for end in x:
+            at, w = nodes(NUM_NODES)
+            slope = self.evaluate(end * at, 1)
+            found.append(-end * (slope * w[:, None]).T @ slope)
+        return np.array(found).reshape(len(x), self.count, self.count)
+
+
+def static_shapes(order: int, count: int) -> BeamShapes:
+    """Vibration modes in the space of x^order ... x^(order + count - 1).
+
+    The space has the deflections under a force and a moment at the tip, so few shapes suffice where joints
+    load the body.
+    """
+
+    def powers(x: Array, derivative: int) -> Array:
+        rows = []
+        for k in range(count):
+            L = [Legendre.basis(k, domain=[0, 1]).deriv(m)(x) if m else
+                 Legendre.basis(k, domain=[0, 1])(x) for m in range(3)]  # fmt: skip
+            if order == 1:
+                rows.append((x * L[0], L[0] + x * L[1])[derivative])
+            else:
+                rows.append(
+                    (
+                        x * x * L[0],
+                        2 * x * L[0] + x * x * L[1],
+                        2 * L[0] + 4 * x * L[1] + x * x * L[2],
+                    )[derivative]
+                )
+        return np.stack(rows, -1) if rows else np.zeros((len(x), 0))
+
+    at, w = nodes(NUM_NODES)
+    value, bent = powers(at, 0), powers(at, order)
+    mass, stiffness = (value * w[:, None]).T @ value, (bent * w[:, None]).T @ bent
+    root = np.linalg.inv(np.linalg.cholesky(mass)) if count else mass
+    modes = root.T @ np.linalg.eigh(root @ stiffness @ root.T)[1]
+    modes = modes / (powers(np.ones(1), 0) @ modes)
+    return BeamShapes(lambda x, derivative: powers(x, derivative) @ modes, order, count)
+
+
+def clamped_shapes(order: int, count: int) -> BeamShapes:
+    """Vibration modes of the beam whose other end is free."""
+    numbers = np.array([_wave_number(k) for k in range(count)])
+
+    def bending(x: Array, derivative: int) -> Array:
+        b = numbers
+        # cosh and sinh by exponentials that do not overflow or cancel: 1 - sigma, 1 + sigma
+        less = (np.sin(b) - np.cos(b) - np.exp(-b)) / (np.sinh(b) + np.sin(b))
+        z = b * x[:, None]
+        rising, falling = less * np.exp(z) / 2, (2 - less) * np.exp(-z) / 2
+        sign, s = (1, -1, 1)[derivative], 1 - less
+        wave = (
+            s * np.sin(z) - np.cos(z),
+            s * np.cos(z) + np.sin(z),
+            np.cos(z) - s * np.sin(z),
+        )[derivative]
+        return b**derivative * (rising + sign * falling + wave)
+
+    def torsion(x: Array, derivative: int) -> Array:
+        b = (np.arange(count) + 0.5) * np.pi
+        return b * np.cos(b * x[:, None]) if derivative else np.sin(b * x[:, None])
+
+    shapes = bending if order == 2 else torsion
+    tip = shapes(np.ones(1), 0)
+    return BeamShapes(lambda x, derivative: shapes(x, derivative) / tip, order, count)
+
+
+def nodes(count: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss's quadrature on [0, 1]."""
+    x, w = np.polynomial.legendre.leggauss(count)
+    return (x + 1) / 2, w / 2
+
+
+def _wave_number(k: int) -> float:
+    """Root k of cos b = -1 / cosh b, by Newton's method."""
+    b = (k + 0.5) * np.pi
+    for _ in range(20):
+        value, slope = np.cos(b) + 1 / np.cosh(b), -np.sin(b) - np.sinh(b) / np.cosh(b) ** 2
+        b -= value / slope
+    return float(b)

@@ -1,0 +1,386 @@
+r"""Flexible bodies: mass points that move with modal coordinates relative to a floating frame.
+
+Point i of mass m_i stands at
+
+.. math::
+    x_i(\eta) = x_{i0} + \Phi_i \eta + \tfrac12 \eta^* \Gamma_i \eta, \qquad
+    M(\eta) = \sum_i m_i J_i^* J_i, \quad J_i = [\Phi_i + \Gamma_i \eta, -\tilde x_i, I]
+
+relative to the body frame. The inertia M of the node [d(eta)/dt; w; v] is a sum of squares, positive
+semidefinite at any deflection. It is never formed: each point is a body of the tree, and all points of a
+flexible body share one elastic joint (`torchsko.mechanism.joints.elastic`).
+
+Reference: A. A. Shabana, *Dynamics of Multibody Systems*, 3rd ed., 2005, chapter 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.flexible.beam_shapes import (
+    Array,
+    BeamShapes,
+    clamped_shapes,
+    nodes,
+    static_shapes,
+)
+
+ROUNDING = 1e-10
+"""Relative size below which a singular value, an eigenvalue or an asymmetry is rounding."""
+
+SLACK = 0.2
+"""Largest distance of a marker from the box of the points, relative to its size: mass points stand inside."""
+
+REACH = 0.03
+"""Largest displacement of a point in random states, relative to the size of the body."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marker:
+    """A frame on a flexible body, to which joints attach.
+
+    Attributes:
+        point: origin in the body frame, undeformed, `[3]` [m].
+        rotation: marker to body coordinates, undeformed, `[3, 3]`; the identity by default.
+        shape: displacement of the origin per modal coordinate, `[3, n]`.
+        slope: rotation vector of the marker per modal coordinate, in body axes, `[3, n]`; zero by default.
+        second_order: second-order shapes of the origin, `[3, n, n]`; zero by default.
+    """
+
+    point: Any
+    shape: Any
+    slope: Any = None
+    rotation: Any = None
+    second_order: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class FlexibleBody:
+    """A body whose deformation is a combination of shapes.
+
+    Args and attributes are NumPy arrays, or what `numpy.asarray` takes; n is the number of modal coordinates.
+
+    Attributes:
+        points: mass points in the body frame, undeformed, `[num_points, 3]` [m].
+        masses: `[num_points]` [kg].
+        shapes: displacement of each point per modal coordinate, `[num_points, 3, n]`.
+        stiffness: symmetric and positive semidefinite, `[n, n]`.
+        damping: damping matrix of the modal coordinates, `[n, n]`; zero by default (`damped`).
+        second_order: second-order shapes, `[num_points, 3, n, n]`; zero by default. They make a body stiffer
+            or softer under axial loads, and without them a beam that spins fast is unstable.
+        markers: frames to which joints attach, by name.
+        core_inertia: spatial inertia of a rigid part at the body frame, `[6, 6]`; zero by default.
+        slopes: rotation vector of each point per modal coordinate, `[num_points, 3, n]`; for points with
+            rotational inertia.
+        inertias: rotational inertia of each point, in body axes, `[num_points, 3, 3]` [kg m^2]; zero by
+            default.
+        modes: names of the modal coordinates.
+
+    Raises:
+        MechanismError: for arrays of other shapes, shapes that are dependent, a stiffness or damping that is
+            not symmetric and positive semidefinite, or a marker outside the body.
+
+    Example:
+        >>> import torchsko as ts
+        >>> beam = ts.FlexibleBody.beam(length=1.0, density=0.5, EI_y=2.0, EI_z=2.0, shapes=(2, 2))
+        >>> beam
+        FlexibleBody(6 points, 4 modes: y1, y2, z1, z2; markers tip)
+    """
+
+    points: Any
+    masses: Any
+    shapes: Any
+    stiffness: Any
+    damping: Any = None
+    second_order: Any = None
+    markers: Mapping[str, Marker] = field(default_factory=dict)
+    core_inertia: Any = None
+    slopes: Any = None
+    inertias: Any = None
+    modes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        points, shapes = (np.asarray(x, dtype=np.float64) for x in (self.points, self.shapes))
+        if points.ndim != 2 or shapes.ndim != 3 or shapes.shape[-1] == 0:
+            raise MechanismError(
+                f"a flexible body has points {list(points.shape)} and shapes {list(shapes.shape)}.",
+                "Shapes hold the displacement of each point per modal coordinate.",
+                "Pass points [num_points, 3] and shapes [num_points, 3, num_modes].",
+            )
+        k, n = shapes.shape[0], shapes.shape[-1]
+        wanted = {
+            "points": (k, 3),
+            "masses": (k,),
+            "shapes": (k, 3, n),
+            "stiffness": (n, n),
+            "damping": (n, n),
+            "second_order": (k, 3, n, n),
+            "core_inertia": (6, 6),
+            "slopes": (k, 3, n),
+            "inertias": (k, 3, 3),
+        }
+        for name, shape in wanted.items():
+            object.__setattr__(self, name, _array(getattr(self, name), name, shape))
+        parts = {
+            "point": (3,),
+            "shape": (3, n),
+            "slope": (3, n),
+            "rotation": (3, 3),
+            "second_order": (3, n, n),
+        }
+        markers = {
+            name: Marker(
+                **{part: _array(getattr(marker, part), f"{part} of marker {name!r}", shape)
+                   for part, shape in parts.items()}
+            )
+            for name, marker in self.markers.items()
+        }  # fmt: skip
+        object.__setattr__(self, "markers", markers)
+        names = tuple(self.modes) or tuple(f"mode{i}" for i in range(1, n + 1))
+        object.__setattr__(self, "modes", names)
+        self._refuse_dependent_shapes()
+        for name in ("stiffness", "damping"):
+            _refuse_indefinite(name, getattr(self, name))
+        self._refuse_markers_outside()
+
+    def __repr__(self) -> str:
+        return (
+            f"FlexibleBody({len(self.masses)} points, {len(self.modes)} modes: {', '.join(self.modes)}; "
+            f"markers {', '.join(self.markers) or 'none'})"
+        )
+
+    @staticmethod
+    def beam(
+        length: float,
+        density: float,
+        EI_y: float = 0.0,
+        EI_z: float = 0.0,
+        GJ: float = 0.0,
+        shapes: Sequence[int] = (3, 3),
+        basis: Literal["static", "clamped"] = "static",
+        *,
+        polar_inertia: float = 0.0,
+        markers: Mapping[str, float] | None = None,
+    ) -> FlexibleBody:
+        """A straight uniform beam along x, clamped to the body frame at x = 0.
+
+        Deflections are at the tip [m], the twist is that of the tip [rad]. Bending includes the
+        foreshortening of the beam to second order.
+
+        Args:
+            length: [m].
+            density: mass per length [kg/m].
+            EI_y: bending stiffness about y, which resists deflection along z [N m^2].
+            EI_z: bending stiffness about z, which resists deflection along y [N m^2].
+            GJ: torsional stiffness [N m^2].
+            shapes: number of shapes of bending about y and about z, and, if there are three numbers, of
+                torsion.
+            basis: "static", modes in the space of x^2, x^3, ..., which has the deflections under forces and
+                moments at the tip; "clamped", vibration modes of the beam whose tip is free. Clamped modes
+                converge slowly where joints load the tip.
+            polar_inertia: moment of inertia of the sections about x per length [kg m]; half of it about y and
+                z. Zero for a slender beam without torsion.
+            markers: positions along the beam of frames to which joints attach, by name [m]; the tip by
+                default, named "tip".
+
+        Raises:
+            MechanismError: for numbers that are not positive, or a marker outside the beam.
+        """
+        counts = (*shapes, 0)[:3]
+        _refuse_beam(length, density, {"EI_y": EI_y, "EI_z": EI_z, "GJ": GJ}, counts, basis)
+        family = static_shapes if basis == "static" else clamped_shapes
+        planes = [family(order, n) for order, n in zip((2, 2, 1), counts, strict=True)]
+        n = max(counts)
+        # Exact for products of static shapes; mass of clamped shapes right to about 1e-8.
+        x, w = nodes(2 * n + (2 if basis == "static" else 5))
+        ends = {"tip": length} if markers is None else dict(markers)
+        for name, place in ends.items():
+            if not 0 <= place <= length:
+                raise MechanismError(
+                    f"marker {name!r} stands at {place}, outside of the beam.",
+                    f"The beam is {length} long.",
+                    "Pass a position between zero and the length [m].",
+                )
+        at = _BeamMotion.of(planes, x, length)
+        blocks = [
+            stiffness / length ** (2 * plane.order - 1) * plane.stiffness()
+            for stiffness, plane in zip((EI_y, EI_z, GJ), planes, strict=True)
+        ]
+        section = np.diag([1.0, 0.5, 0.5]) * polar_inertia * length
+        return FlexibleBody(
+            points=np.stack([length * x, 0 * x, 0 * x], -1),
+            masses=density * length * w,
+            shapes=at.shapes,
+            stiffness=_block_diagonal(blocks),
+            second_order=at.second_order,
+            markers={
+                name: Marker((place, 0.0, 0.0), *_BeamMotion.of(planes, place / length, length).at_point())
+                for name, place in ends.items()
+            },
+            slopes=at.slopes,
+            inertias=w[:, None, None] * section,
+            modes=tuple(
+                f"{axis}{i + 1}" for axis, n in zip("yzx", counts, strict=True) for i in range(n)
+            ),
+        )  # fmt: skip
+
+    def damped(self, ratio: float) -> FlexibleBody:
+        """The body with modal damping: the same damping ratio for all its vibration modes.
+
+        Args:
+            ratio: damping ratio [1] of the modes of the body whose frame is held.
+        """
+        mass, K = self.modal_mass(), self.stiffness
+        root = np.linalg.cholesky(mass)
+        inner = np.linalg.inv(root)
+        squares, modes = np.linalg.eigh(inner @ K @ inner.T)
+        rates = np.sqrt(np.maximum(squares, 0.0))
+        C = root @ modes @ np.diag(2 * ratio * rates) @ modes.T @ root.T
+        return replace(self, damping=(C + C.T) / 2)
+
+    def modal_mass(self) -> Array:
+        """Mass matrix of the modal coordinates at zero deflection, `[n, n]`."""
+        turning = np.einsum("kin,kij,kjm->nm", self.slopes, self.inertias, self.slopes)
+        return np.einsum("k,kin,kim->nm", self.masses, self.shapes, self.shapes) + turning
+
+    def reach(self) -> tuple[float, ...]:
+        """Modal coordinates at which the largest displacement is `REACH` times the size of the body."""
+        size = np.ptp(self._corners(), axis=0).max() or 1.0
+        most = np.abs(np.concatenate([self.shapes, size * self.slopes])).max((0, 1))
+        return tuple((REACH * size / np.where(most > 0, most, 1.0)).tolist())
+
+    def _corners(self) -> Array:
+        return np.concatenate([self.points, np.zeros((1, 3))])
+
+    def _refuse_dependent_shapes(self) -> None:
+        rows = [self.shapes.reshape(-1, len(self.modes)), self.slopes.reshape(-1, len(self.modes))]
+        rows += [x for marker in self.markers.values() for x in (marker.shape, marker.slope)]
+        columns = np.concatenate(rows)
+        lengths = np.linalg.norm(columns, axis=0)
+        columns = columns / np.where(lengths > 0, lengths, 1.0)
+        found, dependent = np.zeros((len(columns), 0)), []
+        for name, column in zip(self.modes, columns.T, strict=True):
+            left = column - found @ (found.T @ column)
+            left = left - found @ (found.T @ left)
+            size = np.linalg.norm(left)
+            if size < ROUNDING:
+                dependent.append(name)
+            else:
+                found = np.concatenate([found, left[:, None] / size], -1)
+        if dependent:
+            raise MechanismError(
+                f"the shapes of a flexible body have rank {found.shape[1]} of {len(self.modes)}: "
+                f"{', '.join(map(repr, dependent))} depend on the shapes before them.",
+                "Modal coordinates are independent, so their shapes have to be.",
+                f"Leave out {', '.join(map(repr, dependent))}.",
+            )
+
+    def _refuse_markers_outside(self) -> None:
+        corners = self._corners()
+        low, high = corners.min(0), corners.max(0)
+        slack = SLACK * (high - low).max()
+        for name, marker in self.markers.items():
+            if ((marker.point < low - slack) | (marker.point > high + slack)).any():
+                raise MechanismError(
+                    f"marker {name!r} stands at {marker.point.tolist()}, outside of the flexible body.",
+                    f"Its points lie between {low.tolist()} and {high.tolist()}.",
+                    "Pass the position of the marker in the body frame [m].",
+                )
+
+
+@dataclass(frozen=True)
+class _BeamMotion:
+    """Shapes, slopes and second-order shapes of points of a beam."""
+
+    shapes: Array
+    slopes: Array
+    second_order: Array
+
+    @staticmethod
+    def of(planes: Sequence[BeamShapes], x: Any, length: float) -> _BeamMotion:
+        """At positions x relative to the length, `[k]` or one number."""
+        at = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        value = [plane.evaluate(at, 0) for plane in planes]
+        slope = [plane.evaluate(at, 1) / length for plane in planes[:2]]
+        zero = [np.zeros_like(x) for x in value]
+        rows = lambda *parts: np.stack([np.concatenate(row, -1) for row in parts], -2)  # noqa: E731
+        short = [plane.foreshortening(at) / length for plane in planes[:2]]
+        second = np.zeros((len(at), 3, *[sum(x.shape[-1] for x in value)] * 2))
+        start = 0
+        for block in short:
+            end = start + block.shape[-1]
+            second[:, 0, start:end, start:end] = block
+            start = end
+        return _BeamMotion(
+            rows((zero[0], zero[1], zero[2]), (zero[0], value[1], zero[2]), (value[0], zero[1], zero[2])),
+            rows((zero[0], zero[1], value[2]), (-slope[0], zero[1], zero[2]), (zero[0], slope[1], zero[2])),
+            second,
+        )  # fmt: skip
+
+    def at_point(self) -> tuple[Array, Array, None, Array]:
+        """Arguments of `Marker` after its position."""
+        return self.shapes[0], self.slopes[0], None, self.second_order[0]
+
+
+def _block_diagonal(blocks: Sequence[Array]) -> Array:
+    sizes = [len(block) for block in blocks]
+    whole, start = np.zeros((sum(sizes), sum(sizes))), 0
+    for block in blocks:
+        whole[start : start + len(block), start : start + len(block)] = block
+        start += len(block)
+    return whole
+
+
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """An array of this shape; zero, or the identity of a rotation, for None."""
+    if value is None:
+        return np.eye(3) if name.startswith("rotation") else np.zeros(shape)
+    array = np.array(value, dtype=np.float64)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise MechanismError(
+            f"{name} of a flexible body has shape {list(array.shape)}, or is not finite.",
+            "Its size follows from the numbers of points and shapes.",
+            f"Pass finite numbers of shape {list(shape)}.",
+        )
+    return array
+
+
+def _refuse_indefinite(name: str, matrix: Array) -> None:
+    scale = np.abs(matrix).max()
+    asymmetry = np.abs(matrix - matrix.T).max()
+    if asymmetry > ROUNDING * scale:
+        raise MechanismError(
+            f"the {name} of a flexible body is not symmetric: entries differ by {asymmetry:.3g}.",
+            f"The {name} matrix of modal coordinates is symmetric.",
+            f"Pass ({name} + {name}.T) / 2 if the difference is rounding.",
+        )
+    least = np.linalg.eigvalsh(matrix).min()
+    if least < -ROUNDING * scale:
+        raise MechanismError(
+            f"the {name} of a flexible body has the eigenvalue {least:.3g}.",
+            f"A {name} matrix is positive semidefinite: deformation stores and dissipates energy.",
+            "Correct the matrix; a sign error is a common cause.",
+        )
+
+
+def _refuse_beam(
+    length: float, density: float, stiffness: Mapping[str, float], counts: Sequence[int], basis: str
+) -> None:
+    if basis not in ("static", "clamped"):
+        raise MechanismError(
+            f"a beam has the basis {basis!r}.", "There are two.", 'Pass "static" or "clamped".'
+        )
+    needed = {"length": length, "density": density}
+    needed |= {name: x for (name, x), n in zip(stiffness.items(), counts, strict=True) if n}
+    for name, value in needed.items():
+        if not 0 < value < np.inf:
+            raise MechanismError(
+                f"a beam has {name} = {value}.",
+                "Length, density and the stiffness of each kind of shape are positive.",
+                f"Pass a positive {name}, or no shapes of this kind.",
+            )
