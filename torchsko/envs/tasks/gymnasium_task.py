@@ -81,7 +81,7 @@ class ForwardTask(GymnasiumTask):
         return (step.after.q[0] - step.before.q[0]) / world.dt
 
     def cost(self, step: Step) -> Tensor:
-        """What the reward is less, `[]`."""
+        """Costs, which the reward is reduced by, `[]`."""
         return self.control_cost(step)
 
     def control_cost(self, step: Step) -> Tensor:

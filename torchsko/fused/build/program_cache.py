@@ -27,7 +27,7 @@ from torchsko.mechanism.mechanism import Mechanism
 
 
 class Outline(NamedTuple):
-    """What calls of a kernel need to know of its program.
+    """Output ports and cost of a program, for calls of its kernel.
 
     Attributes:
         outputs: the output ports.

@@ -187,7 +187,7 @@ def _places(sizes: list[int], bodies: list[int]) -> Tensor:
 
 
 def _first_places(values: Tensor, count: int) -> Tensor:
-    """Where each of 0 ... count - 1 first stands among values, int64 `[count]`."""
+    """Index of the first value equal to each of 0, ..., count - 1, int64 `[count]`."""
     first: dict[int, int] = {}
     for place, value in enumerate(values.tolist()):
         first.setdefault(value, place)

@@ -177,7 +177,7 @@ class HeldRows:
                 raise MechanismError(*unknown_name("constraint", name, tuple(names)))
             raise MechanismError(
                 f"{names.count(name)} constraints hold {name!r}.",
-                "The name does not tell which one.",
+                "So the name does not determine the rows.",
                 "Use their rows, in the order of the constraints.",
             )
         sizes = [link.kind.num_rows for link in self.structure.links]
