@@ -202,7 +202,7 @@ def _loop_lines(
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
     if scheduled.sources[value].variable is not None:  # the region begins with the result
         region += scheduled.program.loop_of(value).num_variable
-    slots = [f"s + {region}", f"s + {invariant}", f"s + {scheduled.work_slot}"]
+    slots = [f"s + {region}", f"s + {invariant}", f"s + {scheduled.work_slots[value]}"]
     pointers = []
     for source in scheduled.sources[value].pointers:
         slot = scheduled.slot_of_source(value, source)

@@ -45,6 +45,7 @@ class LoopSlots:
     Attributes:
         regions: for each loop, the first slot of its region.
         invariants: for each loop, the first slot of its copied invariant inputs.
+        works: for each loop, the first slot of its scratch, which is in use while it runs.
         sources: for each loop, the memory of its invariant inputs.
         lists: for each guarded loop, the list of its iterations that are not skipped.
         waiting: slots of values that later chunks read from a block.
@@ -53,6 +54,7 @@ class LoopSlots:
 
     regions: Mapping[int, int]
     invariants: Mapping[int, int]
+    works: Mapping[int, int]
     sources: Mapping[int, LoopSources]
     lists: Mapping[int, RowList]
     waiting: Mapping[int, int]
@@ -80,6 +82,7 @@ def allocate_loop_slots(
     program: Program,
     order: Sequence[int],
     sources: Mapping[int, LoopSources],
+    works: Mapping[int, int],
     last_reads: Mapping[int, int],
     outer: Loop | None,
 ) -> LoopSlots:
@@ -89,12 +92,16 @@ def allocate_loop_slots(
         program: the program.
         order: its arithmetic values in order of computation.
         sources: for each loop, the memory of its invariant inputs.
+        works: for each loop, the number of slots that are in use while it runs.
         last_reads: the position in the order of the last reader of each value that a later chunk reads.
         outer: the loop of which the program is the body, if it is one.
     """
     loops = [value for value in order if program.code[value].op == "loop"]
     flags = {x: _flag_of_list(program, x, outer) for x in loops if program.loop_of(x).guarded}
     blocks = _blocks(program, order, sources, flags)
+    position = {value: k for k, value in enumerate(order)}
+    for value in loops:
+        blocks["work", value] = _Block(works[value], position[value], position[value], {})
     homes: dict[int, _Block] = {}
     for block in blocks.values():
         reads = [last_reads[x] for x in block.values if x in last_reads]
@@ -109,6 +116,7 @@ def allocate_loop_slots(
     return LoopSlots(
         {value: first[value] - _num_in_place(program, value, sources) for value in loops},
         {value: first[sources[value].copied] for value in loops},
+        {value: first["work", value] for value in loops},
         sources,
         _lists(program, first, flags),
         {x: first_of[id(block)] + block.values[x] for x, block in homes.items()},

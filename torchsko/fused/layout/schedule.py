@@ -71,8 +71,8 @@ class Schedule:
         invariant_slots: for the value of each loop, the first slot of its copied invariant inputs.
         sources: for the value of each loop, the memory of its invariant inputs.
         lists: see `torchsko.fused.layout.loop_slots.LoopSlots`.
-        work_slot: first slot of the scratch of the loop that runs. It holds, in this order: the current
-            carry, the outputs of one iteration, scratch of the body.
+        work_slots: for the value of each loop, the first slot of the scratch that is in use while it runs. It
+            holds, in this order: the current carry, the outputs of one iteration, scratch of the body.
         copying: loops for which invariant inputs are copied; others read those of an earlier loop.
         loop_slots: for each computed value that loops read, the slots to which it is stored at once.
         sincos_inputs: inputs whose sines and cosines are the last input port; see
@@ -91,7 +91,7 @@ class Schedule:
     invariant_slots: Mapping[int, int]
     sources: Mapping[int, LoopSources]
     lists: Mapping[int, RowList]
-    work_slot: int
+    work_slots: Mapping[int, int]
     copying: frozenset[int]
     loop_slots: Mapping[int, Sequence[int]]
     conditions: Mapping[int, int]
@@ -124,11 +124,29 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Split:
-    """The chunks of an order, the slots of its loops, and the number of slots of loops and single values."""
+    """The chunks of an order, the slots and schedules of its loops, and the number of slots."""
 
     chunks: tuple[Chunk, ...]
     loop_slots: LoopSlots
+    inner: Mapping[int, Schedule]
     num_slots: int
+
+
+@dataclass(frozen=True)
+class _Loops:
+    """The loops of a program.
+
+    Attributes:
+        sources: the memory of their inputs.
+        inner: the schedules of their bodies.
+    """
+
+    sources: Mapping[int, LoopSources]
+    inner: Mapping[int, Schedule]
+
+    def work_sizes(self, program: Program) -> dict[int, int]:
+        """Numbers of slots that are in use while a loop runs."""
+        return {x: program.loop_of(x).work_size + y.num_slots for x, y in self.inner.items()}
 
 
 def schedule(program: Program, max_ops: int) -> Schedule:
@@ -147,9 +165,9 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     orders = [depth_first(program, outermost_first=flag) for flag in (False, True)]
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
     order, conditions = group_by_condition(program, order_for_registers(program, shortest))
-    sources = loop_sources(program, ())
-    split = _split(program, order, conditions, max_ops, sources, None)
-    return _with_regions(program, order, conditions, split, _LoopSchedules(max_ops))
+    loops = _LoopSchedules(max_ops).of_all(program, loop_sources(program, ()))
+    split = _split(program, order, conditions, max_ops, loops, None)
+    return _with_regions(program, order, conditions, split)
 
 
 class _LoopSchedules:
@@ -168,10 +186,15 @@ class _LoopSchedules:
             orders = depth_first(program), traced
             shortest = min(orders, key=lambda order: _total_lifetime(program, order))
             order, conditions = group_by_condition(program, shortest)
-            sources = loop_sources(program, pieces)
-            split = _split(program, order, conditions, self._max_ops, sources, loop)
-            self._schedules[key] = _with_regions(program, order, conditions, split, self)
+            loops = self.of_all(program, loop_sources(program, pieces))
+            split = _split(program, order, conditions, self._max_ops, loops, loop)
+            self._schedules[key] = _with_regions(program, order, conditions, split)
         return self._schedules[key]
+
+    def of_all(self, program: Program, sources: Mapping[int, LoopSources]) -> _Loops:
+        """The loops of a program with the memory of their inputs and their schedules."""
+        inner = {value: self.of(program.loop_of(value), own) for value, own in sources.items()}
+        return _Loops(sources, inner)
 
 
 def _total_lifetime(program: Program, order: Sequence[int]) -> int:
@@ -190,27 +213,22 @@ def _with_regions(
     order: Sequence[int],
     conditions: Mapping[int, int],
     split: _Split,
-    loop_schedules: _LoopSchedules,
 ) -> Schedule:
     """The schedule with the bodies of loops and the scratch that runs them."""
     slots, loops = split.loop_slots, list(split.loop_slots.regions)
-    inner = {
-        value: loop_schedules.of(program.loop_of(value), slots.sources[value]) for value in loops
-    }
     first: dict[object, int] = {}
     for value in loops:  # in order of computation
         first.setdefault((slots.sources[value].copied, conditions.get(value)), value)
-    works = [program.loop_of(x).work_size + inner[x].num_slots for x in loops]
     scheduled = Schedule(
         program,
         tuple(order),
         split.chunks,
-        split.num_slots + max(works, default=0),
-        {value: (slots.regions[value], inner[value]) for value in loops},
+        split.num_slots,
+        {value: (slots.regions[value], split.inner[value]) for value in loops},
         slots.invariants,
         slots.sources,
         slots.lists,
-        split.num_slots,
+        slots.works,
         frozenset(first.values()),
         {},
         conditions,
@@ -336,14 +354,14 @@ def _split(
     order: Sequence[int],
     conditions: Mapping[int, int],
     max_ops: int,
-    sources: Mapping[int, LoopSources],
+    loops: _Loops,
     outer: Loop | None,
 ) -> _Split:
     """The chunks of an order, with a scratch slot for every value that a later chunk reads.
 
     The program is the body of the loop ``outer``, if there is one.
     """
-    pieces = _cut(program, order, conditions, max_ops)
+    pieces, sources = _cut(program, order, conditions, max_ops), loops.sources
     home = {value: k for k, piece in enumerate(pieces) for value in piece}
     last_reader = dict(home)
     for k, piece in enumerate(pieces):
@@ -360,7 +378,8 @@ def _split(
             for x in _read(program, value, conditions)
             if last_reader.get(x, 0) > home.get(x, 0)
         )
-    loop_slots = allocate_loop_slots(program, order, sources, last_reads, outer)
+    works = loops.work_sizes(program)
+    loop_slots = allocate_loop_slots(program, order, sources, works, last_reads, outer)
     waiting = loop_slots.waiting
     slot = dict(waiting)
     free: list[int] = []
@@ -387,7 +406,7 @@ def _split(
         for value in loads:
             if last_reader[value] == k and value not in waiting:
                 free.append(slot[value])
-    return _Split(tuple(chunks), loop_slots, num_slots)
+    return _Split(tuple(chunks), loop_slots, loops.inner, num_slots)
 
 
 def _reads(

@@ -145,16 +145,31 @@ BLOCK void dense_gram(
   }
 }
 
-BLOCK void dense_symmetric(int n, const V* x, const V* a, V* out) {
-  for (int i = 0; i < n; ++i) {
-    V sum = splat(0);
-    for (int j = 0; j < i; ++j) {
-      const V entry = a[packed_index(i, j)];
-      sum += entry * x[j];
-      out[j] += entry * x[i];
+// The terms of rows i to i + R - 1, and of these columns, of a product with a packed symmetric matrix.
+template <int R>
+INLINE void symmetric_rows(int i, const V* x, const V* a, V* out) {
+  V sum[R][1], own[R];
+  set_zero(sum);
+  UNROLL for (int r = 0; r < R; ++r) own[r] = x[i + r];
+  for (int j = 0; j < i; ++j) {
+    V below = out[j];
+    UNROLL for (int r = 0; r < R; ++r) {
+      const V entry = a[row_of(i + r) + j];
+      sum[r][0] += entry * x[j];
+      below += entry * own[r];
     }
-    out[i] = sum + a[packed_index(i, i)] * x[i];
+    out[j] = below;
   }
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int k = 0; k < R; ++k) sum[r][0] += a[k < r ? row_of(i + r) + i + k : row_of(i + k) + i + r] * own[k];
+    out[i + r] = sum[r][0];
+  }
+}
+
+BLOCK void dense_symmetric(int n, const V* x, const V* a, V* out) {
+  int i = 0;
+  for (; i + 4 <= n; i += 4) symmetric_rows<4>(i, x, a, out);
+  for (; i < n; ++i) symmetric_rows<1>(i, x, a, out);
 }
 
 // Columns j to j + C - 1 of the rows i to i + R - 1 of L D, left of the diagonal block, into u.
