@@ -51,6 +51,7 @@ from torchsko import fused as fused
 from torchsko import identification as identification
 from torchsko import integrators as integrators
 from torchsko import learn as learn
+from torchsko import spatial as spatial
 from torchsko import verbs as verbs
 from torchsko import view as view
 from torchsko.api.verb_table import *  # noqa: F403 - the verbs

@@ -1,10 +1,12 @@
 """Spatial vectors, rigid transforms and inertias keep power, energy and mass."""
 
 import hypothesis.strategies as st
+import pinocchio as pin
 import torch
 from hypothesis import given
 from torch.testing import assert_close
 
+import torchsko as ts
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia, spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
 from torchsko.spatial.rigid_transform import (
@@ -97,3 +99,18 @@ def test_cross_products_are_rates_of_moving_frames(seed):
     zero = torch.zeros((), dtype=torch.float64)
     rate = torch.func.jvp(carried, (zero,), (torch.ones_like(zero),))[1]
     assert_close(rate, cross_force(V, F))
+
+
+def test_logarithms_are_pinocchios_and_invert_exponentials():
+    g = torch.Generator().manual_seed(0)
+    for scale in (1e-9, 1e-3, 1.0):
+        for twist in scale * torch.randn(8, 6, generator=g, dtype=torch.float64):
+            R, r = ts.spatial.pose_exp(twist)
+            there = pin.exp6(pin.Motion(twist[3:].numpy(), twist[:3].numpy()))
+            assert_close(R, torch.tensor(there.rotation))
+            assert_close(r, torch.tensor(there.translation))
+            found = ts.spatial.pose_log(R, r)
+            assert_close(found, torch.tensor(pin.log6(there).vector).roll(3))
+            assert_close(found, twist, rtol=1e-9, atol=1e-15)
+            assert_close(ts.spatial.matrix_log(R), torch.tensor(pin.log3(R.numpy())))
+            assert_close(ts.spatial.matrix_exp(twist[:3]), R)

@@ -85,6 +85,7 @@ def check_three(name, mech, *, with_gradients, **options):
 
 def options_of(name, mech):
     given = {"frames": mech.frame_names[-1:], "prescribed": mech.joint_names[:1]}
+    given["frame"] = mech.frame_names[-1]
     return {n: x for n, x in given.items() if n in ROWS[name].options}
 
 

@@ -10,7 +10,55 @@ import torch
 from torch import Tensor
 
 from torchsko.linalg.symmetric import mirror_upper
-from torchsko.spatial.rotation import skew
+from torchsko.spatial.rotation import (
+    matrix_exp,
+    matrix_log,
+    skew,
+    translation_jacobian,
+    translation_jacobian_inverse,
+)
+from torchsko.utils.shapes import matvec
+
+
+def pose_exp(twist: Tensor) -> tuple[Tensor, Tensor]:
+    """The pose after a constant velocity for unit time, the exponential of SE(3).
+
+    Args:
+        twist: [omega; v] in the frame's own axes, `[*, 6]` [rad, m].
+
+    Returns:
+        Rotation `[*, 3, 3]` and position `[*, 3]` [m].
+
+    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory, appendix D.
+    """
+    w, v = twist.split(3, -1)
+    return matrix_exp(w), matvec(translation_jacobian(w), v)
+
+
+def pose_log(rotation: Tensor, position: Tensor) -> Tensor:
+    """The constant velocity that leads to a pose in unit time, the inverse of `pose_exp`.
+
+    Smooth except at half turns.
+
+    Args:
+        rotation: `[*, 3, 3]`.
+        position: `[*, 3]` [m].
+
+    Returns:
+        [omega; v], `[*, 6]` [rad, m].
+
+    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory, appendix D.
+
+    Example:
+        >>> import torch
+        >>> from torchsko.spatial import pose_exp, pose_log
+        >>> twist = torch.tensor([0.1, 0.2, 0.3, 1.0, 2.0, 3.0], dtype=torch.float64)
+        >>> torch.allclose(pose_log(*pose_exp(twist)), twist)
+        True
+    """
+    w = matrix_log(rotation)
+    v = matvec(translation_jacobian_inverse(w), position)
+    return torch.cat(torch.broadcast_tensors(w, v), -1)
 
 
 def force_matrix(rotation: Tensor, position: Tensor) -> Tensor:

@@ -137,6 +137,11 @@ def matrix_to_quaternion(R: Tensor) -> Tensor:
     return row / (row * row).sum(-1, keepdim=True).sqrt()
 
 
+def matrix_exp(rotvec: Tensor) -> Tensor:
+    """Rotation matrix of a rotation vector (axis times angle [rad]): `[*, 3]` to `[*, 3, 3]`."""
+    return unit_quaternion_to_matrix(quaternion_exp(rotvec))
+
+
 def matrix_log(R: Tensor) -> Tensor:
     """Rotation vector of a rotation matrix, of length at most pi: `[*, 3, 3]` to `[*, 3]` [rad].
 
