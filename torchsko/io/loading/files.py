@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -18,13 +19,17 @@ from torchsko.io.loading.file_check import check_file
 from torchsko.io.loading.mujoco_models import from_mujoco
 from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.sdf.read_sdf import read_sdf
+from torchsko.io.urdf.read_srdf import with_srdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.closed_chains.embedded_nodes import close_loops
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault
 from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.geometry import Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.robot_description import RobotDescription
+from torchsko.mechanism.validation import check_finite
+from torchsko.shapes.plane import Plane
 
 
 def load(
@@ -38,6 +43,8 @@ def load(
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     closures: Literal["cut", "embed"] | Sequence[Closure] = "cut",
     independent: Sequence[str] = (),
+    srdf: str | os.PathLike[str] | None = None,
+    ground: float | None = None,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -84,6 +91,10 @@ def load(
             the file.
         independent: joints of embedded loops that are independent, such as ("crank",). The remaining
             independent dofs are those of actuated joints where the loops allow it.
+        srdf: path or text of an SRDF file: its named configurations become ``mech.keyframes``, and its
+            disabled pairs of links have no contact.
+        ground: height of a horizontal plane for contact with the shapes of a URDF or SDF file [m]; None for
+            no plane.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -119,6 +130,13 @@ def load(
         robot = _read(source, floating_base, mimic, strict, mesh_path or ())
     with naming(name):
         if not isinstance(robot, RobotDescription):
+            for option, value in (("srdf", srdf), ("ground", ground)):
+                if value is not None:
+                    raise MechanismError(
+                        f"{option} was given with an MJCF file.",
+                        "An MJCF file has keyframes, excluded pairs and planes of its own.",
+                        "Write them to the file, as <key>, <exclude> and <geom>.",
+                    )
             return from_mujoco(
                 robot,
                 gravity=gravity,
@@ -142,8 +160,20 @@ def load(
         if mech.singular_joints:
             mech = _report_singular_joints(mech, strict, floating_base)
         mech = close_loops(mech, closures, independent, robot.actuated_joints)
+        if srdf is not None:
+            mech = with_srdf(mech, srdf, strict=strict)
+        if ground is not None:
+            mech = _with_ground(mech, ground)
         check_file(mech, strict=strict)
     return mech
+
+
+def _with_ground(mech: Mechanism, height: float) -> Mechanism:
+    """The mechanism with a horizontal plane in the inertial frame."""
+    check_finite("ground", z := float(height))
+    place = (0.0, 0.0, z)
+    plane = Shape(Plane(), name="ground", position=place, collision=True, surface=Surface())
+    return mech.replace(geometry=replace(mech.geometry, shapes=(*mech.geometry.shapes, plane)))
 
 
 def _read(
