@@ -409,9 +409,8 @@ def with_flexible_link(mech: ts.Mechanism, frame: str) -> ts.Mechanism:
 
 
 def any_mechanisms(max_bodies: int = 5, max_coupled: int = 6) -> st.SearchStrategy[ts.Mechanism]:
-    """Mechanisms without and with couplings, and with flexible links."""
-    rigid = mechanisms(max_bodies=max_bodies) | coupled_mechanisms(max_bodies=max_coupled)
-    return rigid | flexible_mechanisms()
+    """Mechanisms without and with couplings."""
+    return mechanisms(max_bodies=max_bodies) | coupled_mechanisms(max_bodies=max_coupled)
 
 
 def ill_scaled_mechanism(seed: int, robots: int = 16, bodies: int = 6) -> ts.Mechanism:

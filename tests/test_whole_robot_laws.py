@@ -14,13 +14,14 @@ from tests.strategies import (
     BATCHES,
     agree,
     any_mechanisms,
+    flexible_mechanisms,
     mechanisms,
     random_mechanism,
     seeds,
 )
 from torchsko.bridge.body_momenta import composite_inertias_of
 
-robots = any_mechanisms(4, 4)
+robots = any_mechanisms(4, 4) | flexible_mechanisms()
 references = st.sampled_from(["body", "world", "mixed"])
 
 

@@ -152,7 +152,7 @@ class ContactModel(ContactFields):
 def _contact_model(
     mech: Mechanism, max_contacts: int | Mapping[tuple[str, str], int] | None
 ) -> ContactModel:
-    if mech.num_modes:
+    if mech.layout.dofs.most > 1:
         raise MechanismError(
             f"{mech.name!r} has flexible bodies.",
             "A modal coordinate moves each point of its body along another axis; contact takes one axis "

@@ -28,6 +28,7 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     RotorDescription,
+    SpringDescription,
 )
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.flexible.flexible_body import FlexibleBody
@@ -61,6 +62,7 @@ class MechanismBuilder:
         self._joints: list[JointDescription] = []
         self._couplings: list[CouplingDescription] = []
         self._rotors: list[RotorDescription] = []
+        self._springs: list[SpringDescription] = []
         self._closures: list[Closure] = []
 
     def __repr__(self) -> str:
@@ -278,7 +280,44 @@ class MechanismBuilder:
         )
         return self
 
-    def rotor(self, joint: str, ratio: float, inertia: float) -> MechanismBuilder:
+    def spring(
+        self, joint_a: str, joint_b: str, ratio: float, stiffness: float, damping: float = 0.0
+    ) -> MechanismBuilder:
+        """Connect two joints by a spring and a damper: an elastic gear.
+
+        The energy is stiffness (q_a / ratio - q_b)^2 / 2, and the spring adds to ``mech.modal_stiffness``,
+        which has a row for each of the joints; so does the damper to ``mech.modal_damping``. As the stiffness
+        grows, the motion approaches that of the coupling ``couple(joint_a, {joint_b: ratio})``.
+
+        Args:
+            joint_a: name of the first joint, such as that of a rotor, with one coordinate.
+            joint_b: name of the second joint.
+            ratio: displacement of the first joint per displacement of the second one at rest.
+            stiffness: at the second joint [N m/rad or N/m].
+            damping: at the second joint [N m s/rad or N s/m].
+
+        Raises:
+            MechanismError: for an argument that is not a number; at `build`, for an unknown joint or one of
+                several coordinates, a ratio of zero, and negative stiffness or damping.
+
+        Reference: M. W. Spong, *Modeling and control of elastic joint robots*, Journal of Dynamic Systems,
+        Measurement, and Control 109(4), 1987.
+        """
+        what = f"of the spring of {joint_a!r} and {joint_b!r}"
+        named = {"ratio": ratio, "stiffness": stiffness, "damping": damping}
+        numbers = (checked_number(x, f"{name} {what}") for name, x in named.items())
+        self._springs.append(SpringDescription(joint_a, joint_b, *numbers))
+        return self
+
+    def rotor(
+        self,
+        joint: str,
+        ratio: float,
+        inertia: float,
+        *,
+        stiffness: float | None = None,
+        damping: float = 0.0,
+    ) -> MechanismBuilder:
         """Add the rotor of a geared motor that drives a joint, with its gyroscopic forces.
 
         The rotor turns about the joint's axis, `ratio` times as fast as the joint, on the joint's parent
@@ -286,11 +325,16 @@ class MechanismBuilder:
         does not rotate, ``armature = ratio**2 * inertia`` is equivalent; otherwise armature neglects the
         effect of the parent's rotation on the rotor.
 
+        With a stiffness, the gear is elastic (a series elastic actuator): the rotor has its own coordinate,
+        and a spring and a damper connect it to the joint (`spring`). The motor acts on joint "JOINT_rotor".
+
         Args:
             joint: name of the driven joint, which has one dof and an axis.
             ratio: turns of the rotor per turn of the joint, or per meter [rad/rad or rad/m].
             inertia: about the axis of the rotor [kg m^2]. The mass of the rotor and its inertia at rest have
                 to be included in the parent link.
+            stiffness: of the gear, at the joint [N m/rad or N/m]; None for a rigid gear.
+            damping: of an elastic gear, at the joint [N m s/rad or N s/m].
 
         Raises:
             MechanismError: for an argument that is not a number; at `build`, for an unknown joint or an
@@ -300,7 +344,9 @@ class MechanismBuilder:
         """
         what = f"of the rotor of joint {joint!r}"
         numbers = checked_number(ratio, f"ratio {what}"), checked_number(inertia, f"inertia {what}")
-        self._rotors.append(RotorDescription(joint, *numbers))
+        k = None if stiffness is None else checked_number(stiffness, f"stiffness {what}")
+        d = checked_number(damping, f"damping {what}")
+        self._rotors.append(RotorDescription(joint, *numbers, k, d))
         return self
 
     def close(
@@ -400,6 +446,7 @@ class MechanismBuilder:
             tuple(self._joints),
             couplings=tuple(self._couplings),
             rotors=tuple(self._rotors),
+            springs=tuple(self._springs),
             closures=tuple(self._closures),
         )
 

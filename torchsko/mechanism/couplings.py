@@ -17,6 +17,7 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     RotorDescription,
+    SpringDescription,
     UnsupportedElement,
 )
 from torchsko.mechanism.joints.kind import JointType
@@ -46,6 +47,7 @@ class Follower:
 def with_rotors(robot: RobotDescription) -> RobotDescription:
     """Replace each rotor by a massless link on a revolute joint coupled to the joint that it drives.
 
+    A spring connects it to that joint if its gear is elastic.
     A rotor has only an inertia about its axis, which robot files include in the inertia of the link that
     carries it. The inertia is moved from that link to the rotor, so gyroscopic forces are included.
 
@@ -55,7 +57,7 @@ def with_rotors(robot: RobotDescription) -> RobotDescription:
     if not robot.rotors:
         return robot
     joints, links = list(robot.joints), {link.name: link for link in robot.links}
-    couplings = list(robot.couplings)
+    couplings, springs = list(robot.couplings), list(robot.springs)
     by_name = {joint.name: joint for joint in robot.joints}
     for rotor in robot.rotors:
         driven = _driven(rotor, by_name, links)
@@ -75,15 +77,20 @@ def with_rotors(robot: RobotDescription) -> RobotDescription:
                 driven.rotation,
                 driven.position,
                 driven.axis,
-                effort=0.0,
+                effort=0.0 if rotor.stiffness is None else math.inf,
             ),
         )
-        couplings.append(CouplingDescription(rotor.name, {driven.name: rotor.ratio}))
+        if rotor.stiffness is None:
+            couplings.append(CouplingDescription(rotor.name, {driven.name: rotor.ratio}))
+        else:
+            ends = rotor.name, driven.name, rotor.ratio
+            springs.append(SpringDescription(*ends, rotor.stiffness, rotor.damping))
     return replace(
         robot,
         links=tuple(links.values()),
         joints=tuple(joints),
         couplings=tuple(couplings),
+        springs=tuple(springs),
         rotors=(),
     )
 

@@ -117,6 +117,25 @@ class CouplingDescription:
 
 
 @dataclass(frozen=True)
+class SpringDescription:
+    """A spring and damper between two joints, of energy stiffness (q_a / ratio - q_b)^2 / 2.
+
+    Attributes:
+        joint_a: name of the first joint, such as that of a rotor.
+        joint_b: name of the second joint.
+        ratio: displacement of the first joint per displacement of the second one at rest.
+        stiffness: [N m/rad or N/m].
+        damping: [N m s/rad or N s/m].
+    """
+
+    joint_a: str
+    joint_b: str
+    ratio: float
+    stiffness: float
+    damping: float = 0.0
+
+
+@dataclass(frozen=True)
 class RotorDescription:
     """The rotor of the motor that drives a joint, carried by the joint's parent link.
 
@@ -124,11 +143,15 @@ class RotorDescription:
         joint: name of the joint.
         ratio: rotation of the rotor relative to the parent link per joint displacement [rad/rad or rad/m].
         inertia: about the joint axis [kg m^2]; the parent link's inertia includes it.
+        stiffness: of the spring between the gear and the joint [N m/rad or N/m]; None for a rigid gear.
+        damping: of that spring [N m s/rad or N s/m].
     """
 
     joint: str
     ratio: float
     inertia: float
+    stiffness: float | None = None
+    damping: float = 0.0
 
     @property
     def name(self) -> str:

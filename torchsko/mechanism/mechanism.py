@@ -63,10 +63,10 @@ class Mechanism(ReferenceStates):
         stiffness: joint spring stiffness, `[num_tree_dof]` [N m/rad or N/m].
         higher_stiffness: coefficients of x^2 and x^3 of springs, `[num_tree_dof, 2]` [N m/rad^2 and
             N m/rad^3, or N/m^2 and N/m^3]; for rotation vectors and translations x is the length.
-        modal_stiffness: stiffness matrix of the modal coordinates of flexible bodies, one body after the
-            other, zero between bodies, `[num_modes, num_modes]`; the symmetric part counts. The energy of
-            deformation is eta* K eta / 2.
-        modal_damping: damping matrix of the modal coordinates, `[num_modes, num_modes]`.
+        modal_stiffness: stiffness matrix of the modal coordinates of flexible bodies and of the joints that
+            springs connect (`MechanismBuilder.spring`), in the order of q, `[num_modes, num_modes]`; the
+            symmetric part counts. The energy of deformation is eta* K eta / 2.
+        modal_damping: damping matrix of these coordinates, `[num_modes, num_modes]`.
         spring_reference: configuration in which springs are relaxed, `[num_tree_q]`.
         gravity: acceleration of gravity in the inertial frame, `[3]` [m/s^2].
         medium: density [kg/m^3] and viscosity [N s/m^2] of the fluid around the robot, `[2]`.

@@ -68,7 +68,7 @@ class TreeNumbering:
 
     @property
     def num_modes(self) -> int:
-        """Number of modal coordinates of all flexible bodies."""
+        """Number of modal coordinates of flexible bodies, and of joints connected by springs."""
         return self.joints.modes[0].shape[0]
 
     @property

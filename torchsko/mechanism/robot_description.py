@@ -14,6 +14,7 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     RotorDescription,
+    SpringDescription,
     UnsupportedElement,
     Vector,
 )
@@ -32,6 +33,7 @@ class RobotDescription:
         unused: elements of the file without effect on the dynamics.
         couplings: dependent joints.
         rotors: rotors of motors.
+        springs: springs between two joints.
         report: errors of the file that leave the dynamics defined.
         geometry: visual and collision shapes.
         closures: kinematic loops.
@@ -46,6 +48,7 @@ class RobotDescription:
     unused: tuple[UnsupportedElement, ...] = field(default=())
     couplings: tuple[CouplingDescription, ...] = ()
     rotors: tuple[RotorDescription, ...] = ()
+    springs: tuple[SpringDescription, ...] = ()
     report: tuple[Fault, ...] = ()
     geometry: Geometry | None = None
     closures: tuple[Closure, ...] = ()

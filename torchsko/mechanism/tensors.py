@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism import couplings
 from torchsko.mechanism.closed_chains.embedded_nodes import with_loops
 from torchsko.mechanism.couplings import IGNORED, Follower, followers
-from torchsko.mechanism.description import STILL, JointDescription, UnsupportedElement
+from torchsko.mechanism.description import (
+    STILL,
+    JointDescription,
+    SpringDescription,
+    UnsupportedElement,
+)
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.geometry import Geometry
@@ -56,6 +62,12 @@ def mechanism_of(
     kinds = tuple(joint_type(joint.kind).specialize(joint.name, joint.data) for joint in hinges)
     following = followers(robot, hinges, kinds)
     names = [joint.name for joint in hinges]
+    _refuse_springs(robot.springs, dict(zip(names, kinds, strict=True)))
+    sprung = {joint for spring in robot.springs for joint in (spring.joint_a, spring.joint_b)}
+    kinds = tuple(
+        replace(kind, elastic=True) if name in sprung else kind
+        for name, kind in zip(names, kinds, strict=True)
+    )
     leaders = [names.index(joint.leader or joint.name) for joint in hinges]
     independent = [k for k in dict.fromkeys(leaders) if k not in following]
     allowed = couplings.limits(hinges, following)
@@ -70,7 +82,9 @@ def mechanism_of(
         **_of_fluid(),
         **_of_bodies(robot, hinges, frames),
         **_of_joints(hinges, kinds, placed),
-        **_of_losses_and_springs(hinges, kinds, list(dict.fromkeys(leaders))),
+        **_of_losses_and_springs(hinges, kinds, list(dict.fromkeys(leaders)), robot.springs),
+        modal_stiffness=_modal(hinges, kinds, robot.springs, "stiffness"),
+        modal_damping=_modal(hinges, kinds, robot.springs, "damping"),
         **_of_couplings(following),
         **_of_limits(allowed, kinds, independent),
         **_of_frames(frames, number),
@@ -130,7 +144,10 @@ def _of_joints(
 
 
 def _of_losses_and_springs(
-    hinges: Sequence[JointDescription], kinds: Sequence[JointType], leaders: Sequence[int]
+    hinges: Sequence[JointDescription],
+    kinds: Sequence[JointType],
+    leaders: Sequence[int],
+    springs: Sequence[SpringDescription],
 ) -> dict[str, Any]:
     """Damping, friction, armature and springs; zero in fields of dofs that a description lacks."""
     hinges, kinds = [hinges[k] for k in leaders], [kinds[k] for k in leaders]
@@ -141,9 +158,9 @@ def _of_losses_and_springs(
         **{name: _zeros(len(each), *shape) for name, shape in of_dofs.items()},
         **{field: _tensor([getattr(joint, field) for joint in each]) for field in fields},
         "spring_reference": _spring_reference(hinges, kinds),
-        **{name: _modal(hinges, kinds, name) for name in ("modal_stiffness", "modal_damping")},
         "has_armature": any(joint.armature != 0.0 for joint in hinges),
-        "has_losses": any(j.damping or j.friction or np.any(j.modal_damping) for j in hinges),
+        "has_losses": any(j.damping or j.friction or np.any(j.modal_damping) for j in hinges)
+        or any(spring.damping for spring in springs),
     }
 
 
@@ -206,15 +223,49 @@ def _limits(hinges: Sequence[JointDescription]) -> list[Limits]:
 
 
 def _modal(
-    hinges: Sequence[JointDescription], kinds: Sequence[JointType], field: str
+    hinges: Sequence[JointDescription],
+    kinds: Sequence[JointType],
+    springs: Sequence[SpringDescription],
+    field: str,
 ) -> torch.Tensor:
-    """Matrix of all modal coordinates, zero between flexible bodies."""
-    blocks = [
-        _tensor(rows) if (rows := getattr(joint, field)) else _zeros(kind.num_dof, kind.num_dof)
-        for joint, kind in zip(hinges, kinds, strict=True)
-        if kind.elastic
-    ]
-    return torch.block_diag(_zeros(0, 0), *blocks)
+    """Stiffness or damping matrix of the modal coordinates and of the joints of springs."""
+    blocks, start = {}, 0
+    for joint, kind in zip(hinges, kinds, strict=True):
+        if kind.elastic and not joint.leader:
+            blocks[joint.name] = start
+            start += kind.num_dof
+    matrix = np.zeros((start, start))
+    for joint in hinges:
+        if rows := getattr(joint, f"modal_{field}"):
+            at = slice(blocks[joint.name], blocks[joint.name] + len(rows))
+            matrix[at, at] = rows
+    for spring in springs:
+        row = np.zeros(start)
+        row[blocks[spring.joint_a]], row[blocks[spring.joint_b]] = 1 / spring.ratio, -1.0
+        matrix += getattr(spring, field) * np.outer(row, row)
+    return _tensor(matrix)
+
+
+def _refuse_springs(springs: Sequence[SpringDescription], kinds: Mapping[str, JointType]) -> None:
+    """Refuse springs between unknown joints, or joints of several coordinates, and unphysical numbers."""
+    for spring in springs:
+        for name in (spring.joint_a, spring.joint_b):
+            if name not in kinds:
+                raise MechanismError(*unknown_name("joint of a spring", name, tuple(kinds)))
+            if not kinds[name].num_q == kinds[name].num_dof == 1:
+                raise MechanismError(
+                    f"a spring acts on joint {name!r}, which is {kinds[name].name}.",
+                    "Springs connect joints with one coordinate.",
+                    "Use revolute or prismatic joints.",
+                )
+        numbers = spring.ratio, spring.stiffness, spring.damping
+        if not (spring.ratio and np.isfinite(numbers).all() and min(numbers[1:]) >= 0):
+            raise MechanismError(
+                f"the spring of {spring.joint_a!r} and {spring.joint_b!r} has ratio {spring.ratio}, "
+                f"stiffness {spring.stiffness} and damping {spring.damping}.",
+                "Stiffness and damping are nonnegative, and the ratio is not zero.",
+                "Pass for example ratio=100.0, stiffness=1e3, damping=1.0.",
+            )
 
 
 def _initial(

@@ -249,7 +249,7 @@ def hybrid_dynamics(
     state = Kinematics.of(mech, q, qd)
     passive = passive_forces(state)
     model = model_at(state, f_ext)
-    one_body = mech.coupling is None and mech.closing is None and not mech.num_modes
+    one_body = mech.coupling is None and mech.closing is None and mech.layout.dofs.most == 1
     given = nodes if one_body else _marked(mech, names)
     accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
     return accel, force + passive

@@ -33,7 +33,7 @@ from torchsko.mechanism.state import dtype_advice
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
 from torchsko.utils.concrete_values import concrete_values
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import concatenate, gather_entries, matvec
 
 
 @dataclass(frozen=True)
@@ -364,8 +364,8 @@ def _selected(
         for name, field in FIELDS.items()
         if field.shape[0] in index and name not in changed
     }
-    for name in (name for name, field in FIELDS.items() if field.owner == "mode"):
-        found[name] = found[name].index_select(-1, index["num_modes"])
+    if mech.num_modes:
+        found |= _of_modes(mech, held, index, found)
     selected = metadata.map_states(
         lambda q: q.index_select(-1, index["num_q"]),
         lambda qd: qd.index_select(-1, index["num_dof"]),
@@ -373,6 +373,37 @@ def _selected(
     remaining = (index["num_tree_q"].tolist(), index["num_tree_dof"].tolist())
     found["file_metadata"] = replace(selected, solver=selected.solver.select(*remaining))
     return found
+
+
+def _of_modes(
+    mech: MechanismData,
+    held: Mapping[int, Tensor],
+    index: Mapping[str, Tensor],
+    found: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Matrices of the modal coordinates that remain, which a locked one at the end of a spring pushes."""
+    kept = {
+        name: found[name].index_select(-1, index["num_modes"])
+        for name, field in FIELDS.items()
+        if field.owner == "mode"
+    }
+    K, leaders = mech.modal_stiffness, dict.fromkeys(mech.coordinates.leaders)
+    elastic = [k for k in leaders if mech.joints.kinds[k].elastic]
+    parts = [held[k] if k in held else K.new_zeros(mech.joints.kinds[k].num_dof) for k in elastic]
+    if all(k not in held for k in elastic):
+        return kept
+    push = matvec((K + K.mT) / 2, concatenate(parts)).index_select(-1, index["num_modes"])
+    of_dofs = gather_entries(torch.nn.functional.pad(push, (0, 1)), _mode_places(mech, index))
+    return kept | {"force_offset": found["force_offset"] + of_dofs, "has_force_offset": True}
+
+
+def _mode_places(mech: MechanismData, index: Mapping[str, Tensor]) -> Tensor:
+    """For each dof of the tree that remains its index among the modes that remain, or their number."""
+    modes = index["num_modes"].tolist()
+    places = mech.joints.mode_place.index_select(0, index["num_tree_dof"]).tolist()
+    return torch.tensor(
+        [modes.index(p) if p in modes else len(modes) for p in places], device=mech.device
+    )
 
 
 def _fixed_bodies(

@@ -81,7 +81,8 @@ class JointSet:
         q_place: for each coordinate of q its index among the groups' coordinates, int64; the first one of
             joints that share it.
         dof_place: for each dof of qd its index among the groups' dofs, int64.
-        modes: for each modal coordinate its index in q, and in qd, int64 `[num_modes]`.
+        modes: for each row of `Mechanism.modal_stiffness` the index of its coordinate in q, and of its rate
+            in qd, int64 `[num_modes]`.
         mode_place: for each dof of qd its index among the modal coordinates; num_modes for others.
         counts: for each group, the sizes of its runs.
         runs: for each level of the tree its runs, as (group, index among the group's runs).

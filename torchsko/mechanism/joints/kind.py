@@ -149,7 +149,8 @@ class JointType(ABC):
         one_axis: whether the child rotates about the axis only, or not at all.
         coordinate_unit: unit of all coordinates, "rad" or "m"; empty for mixed units and quaternions.
         is_free: whether the child floats: all six velocity components are independent.
-        elastic: whether q are modal coordinates, of which `Mechanism.modal_stiffness` has one row each.
+        elastic: whether `Mechanism.modal_stiffness` has a row for each coordinate: for those of flexible
+            bodies, and of joints connected by springs.
         urdf: names of the type in URDF.
         mjcf: name of the type in MJCF; empty if it has none.
     """
