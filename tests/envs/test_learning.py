@@ -332,7 +332,7 @@ def test_two_processes_give_the_curve_of_one(algorithm, tmp_path):
 
 @pytest.mark.nightly
 def test_shac_learns_to_hop(tmp_path):
-    options = {"seed": 1, "minutes": 2, "report": None}
+    options = {"seed": 1, "minutes": 1, "report": None}
     ts.envs.train("Hopper-v5", out=tmp_path, clock=time.process_time, **options)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["return"]["mean"] > 1000
