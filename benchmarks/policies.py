@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import torch
+from report import origin
 
 import torchsko as ts
 from torchsko.envs.learning.processes import Processes
@@ -74,7 +75,8 @@ def mean(values):
 
 
 def table(runs):
-    """Final policies; and PPO's return beside that of SHAC in a fifth of its time."""
+    """The final policies; and PPO's return beside that of SHAC in a fifth of its time."""
+    print(origin(1))
     print("task            algorithm  minutes  seed  mj_step: mean  least  shortest    here")
     for (task, algorithm, minutes, seed), points in runs.items():
         last = points[-1]

@@ -3,13 +3,14 @@
 Reference: Xu, Makoviychuk, Narang, Ramos, Matusik, Garg, Macklin, "Accelerated policy learning with parallel
 differentiable simulation", ICLR 2022. Equations (4) to (7) and algorithm 1.
 
-DEPARTS in two points, without which policies of tasks that terminate learn to fall fast: a termination is a
+DEPARTS in three points, without which policies of tasks that terminate learn to fall fast: a termination is a
 jump of the return, so that the gradient of the rewards before it does not contain it.
 
 - The critic is fitted to zero at terminal observations, and the objective of the policy contains its value
   there. The gradient of this value leads away from the border.
 - The objective is the lambda return instead of the reward of the window with one value at its end (Hafner et
   al., "Dream to control", ICLR 2020, equation 6). ``lam=1`` is the objective of the paper.
+- The discount rises over a run: early policies move, late ones keep standing. See `SHAC.gamma`.
 """
 
 from __future__ import annotations
