@@ -27,20 +27,27 @@ networks*, ICML 2017.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchsko.control.newton_systems import (
+    Body,
+    SignedProgram,
+    Solver,
+    add_vectors,
+    by_entries,
+    ldl_solver,
+    lu_solver,
+)
 from torchsko.implicit.loop import iterate
 from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
 from torchsko.linalg.dense import uses_blocks
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.linalg.sparse import forward_adjoint, gram_matrix, sparse_matvec, store
-from torchsko.linalg.symmetric import ldl
+from torchsko.linalg.sparse import gram_matrix, sparse_matvec, store
 from torchsko.utils.dtype import compute_dtype
-from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes
 
 STEP_FRACTION = 0.99
 """Fraction of the distance to the boundary that a step takes."""
@@ -135,7 +142,7 @@ def solve_qp(
         # Near rounding residuals may grow again, so the best point is kept.
         better = (residual < least)[..., None]
         best = [
-            _by_entries(lambda x, y: (torch.where(better, x, y),), *pair)[0]
+            by_entries(lambda x, y: (torch.where(better, x, y),), *pair)[0]
             for pair in zip(point, best, strict=True)
         ]
         return *point, torch.where(better[..., 0], residual, least), *best
@@ -166,22 +173,8 @@ def solve_qp(
     return QPSolution(x, scale * y, scale * z, sparse_matvec(signed.G, x), residual)
 
 
-Body = Callable[..., tuple[Tensor, ...]]
-
-
-def _by_entries(body: Body, *vectors: Tensor, num_results: int = 1) -> tuple[Tensor, ...]:
-    """Apply a function to the entries of vectors: a loop of a kernel where there are many."""
-    reads = [Read(x, -1) for x in vectors]
-    return table_loop(body, reads, [Write(-1)] * num_results)
-
-
-def _sum(*vectors: Tensor) -> Tensor:
-    """The sum of vectors, by one loop."""
-    return _by_entries(lambda *x: (reduce(torch.add, x),), *vectors)[0]
-
-
 def _moved(x: Tensor, change: Tensor, length: Tensor | float = 1.0) -> Tensor:
-    return _by_entries(lambda x, dx: (x + length * dx,), x, change)[0]
+    return by_entries(lambda x, dx: (x + length * dx,), x, change)[0]
 
 
 MAX_ENTRIES_AT_ONCE = 8
@@ -198,37 +191,6 @@ def _least(body: Body, *vectors: Tensor) -> Tensor:
         return body(*vectors)[0].amin(-1)
     reads = [Read(x, -1, rows) for x in vectors]
     return table_loop(lambda *x: (body(*x)[0].amin(-1),), reads, [Write(-1)])[0].amin(-1)
-
-
-class SignedProgram(NamedTuple):
-    """A `QuadraticProgram` with a sign for each bound, which has no infinite bounds.
-
-    Attributes:
-        P, p, A, b, G, h: see `QuadraticProgram`.
-        signs: 1 for G x <= h, -1 for -G x <= h; 0 for 0 x <= 1, which is never active, `[*batch, m + t]`.
-    """
-
-    P: Tensor
-    p: Tensor
-    A: Tensor
-    b: Tensor
-    G: Tensor
-    h: Tensor
-    signs: Tensor
-
-    @property
-    def rows(self) -> list[int]:
-        """The row of G of each bound."""
-        m, count = self.G.shape[-2], self.h.shape[-1]
-        return [*range(m), *range(count - m)]
-
-    def of_bounds(self, x: Tensor) -> Read:
-        """Numbers of the rows of G, `[*batch, m]`, for each bound."""
-        return Read(x, -1, self.rows)
-
-    def of_rows(self) -> Write:
-        """Sums over the bounds of each row of G."""
-        return Write(-1, self.rows, self.G.shape[-2])
 
 
 def _with_signs(program: QuadraticProgram) -> SignedProgram:
@@ -260,7 +222,7 @@ def _augmented(program: QuadraticProgram, scale: Tensor) -> QuadraticProgram:
 
     n = P.shape[-1]
     row, column = torch.tril_indices(n, n, device=P.device)
-    (entries,) = _by_entries(total, *(x[..., column, row] for x in (P, gram)))
+    (entries,) = by_entries(total, *(x[..., column, row] for x in (P, gram)))
     place = torch.zeros(n, n, dtype=torch.int64, device=P.device)
     place[row, column] = place[column, row] = torch.arange(len(row), device=P.device)
     p = p / scale - sparse_matvec(A.mT, weight * b)
@@ -277,7 +239,7 @@ def _start(program: SignedProgram) -> Point:
     batch = broadcast_shapes(*shapes)
     x = program.p.new_zeros(*batch, program.p.shape[-1])
     h = program.h.expand(*batch, program.h.shape[-1])
-    (s,) = _by_entries(lambda h: (h.clamp(min=1.0),), h)
+    (s,) = by_entries(lambda h: (h.clamp(min=1.0),), h)
     return x, x.new_zeros(*batch, program.b.shape[-1]), torch.ones_like(s), s
 
 
@@ -293,7 +255,7 @@ def _residuals(program: SignedProgram, point: Point) -> Point:
     writes = [Write(-1), Write(-1), program.of_rows()]
     complementary, bound, force = table_loop(of_bounds, reads, writes)
     forces = sparse_matvec(P, x), p, sparse_matvec(A.mT, y), sparse_matvec(G.mT, force)
-    return _sum(*forces), _sum(sparse_matvec(A, x), -b), complementary, bound
+    return add_vectors(*forces), add_vectors(sparse_matvec(A, x), -b), complementary, bound
 
 
 def _residual_change(program: SignedProgram, point: Point, step: Point) -> Point:
@@ -310,7 +272,9 @@ def _residual_change(program: SignedProgram, point: Point, step: Point) -> Point
     reads = [program.of_bounds(sparse_matvec(G, dx)), *(Read(v, -1) for v in vectors)]
     writes = [Write(-1), Write(-1), program.of_rows()]
     complementary, bound, force = table_loop(of_bounds, reads, writes)
-    stationary = _sum(sparse_matvec(P, dx), sparse_matvec(A.mT, dy), sparse_matvec(G.mT, force))
+    stationary = add_vectors(
+        sparse_matvec(P, dx), sparse_matvec(A.mT, dy), sparse_matvec(G.mT, force)
+    )
     return stationary, sparse_matvec(A, dx), complementary, bound
 
 
@@ -324,64 +288,6 @@ def _violation(program: SignedProgram, point: Point) -> Tensor:
     parts = [_least(lambda x: (-x.abs(),), x) for x in (stationary, equal, bound)]
     parts.append(_least(lambda z, s: (-torch.minimum(z, s).abs(),), *point[2:]))
     return -torch.stack(parts, -1).amin(-1)
-
-
-Solver = Callable[[SignedProgram, Tensor, float], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
-"""Factorizes [[K, A*], [A, -slack]] with K = P + G* w G, from a program, the weights w `[*batch, m]` and the
-slack; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch, e]`."""
-
-
-def lu_solver(
-    program: SignedProgram, weights: Tensor, slack: float
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Solve by LU with row exchanges, in a few large operations."""
-    K, A = gram_matrix(program.G, weights, program.P), program.A
-    n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
-    corner = -slack * torch.eye(e, dtype=K.dtype, device=K.device)
-    A = A.expand(*batch, e, n)
-    lower = torch.cat([A, corner.expand(*batch, e, e)], -1)
-    # The matrix of an infeasible program may be singular; an error would stop all samples.
-    LU, pivots, _ = torch.linalg.lu_factor_ex(torch.cat([torch.cat([K, A.mT], -1), lower], -2))
-    # Factors are column-major. Their views under vmap with a batch of one make lu_solve read past a sample
-    # (torch 2.13); a row-major copy avoids that.
-    LU = LU.clone(memory_format=torch.contiguous_format)
-
-    def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        rhs = concatenate((f, g))[..., None]
-        dx, dy = torch.linalg.lu_solve(LU, pivots, rhs)[..., 0].tensor_split([n], -1)
-        return dx, dy
-
-    return solve
-
-
-def ldl_solver(
-    program: SignedProgram, weights: Tensor, slack: float
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Solve by LDL* of x, then of y, in the given order, without square roots.
-
-    The pivots of a quasidefinite matrix do not vanish in exact arithmetic. A pivot that is lost in rounding,
-    as with dependent equalities, is replaced by its initial value, which freezes its variable.
-
-    Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
-    """
-    first = ldl(gram_matrix(program.G, weights, program.P), MIN_PIVOTS[0])
-    pivots = torch.stack(first.pivots, -1)
-    B = forward_adjoint(program.A, first)
-    (inverse,) = _by_entries(lambda x: (1 / x,), pivots)
-    second = ldl(gram_matrix(B, inverse, shift=slack), MIN_PIVOTS[1])
-
-    def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        (u,) = _by_entries(lambda x, y: (x * y,), first.forward(f[..., None])[..., 0], inverse)
-        v = second.forward(_sum(matvec(B.mT, u), -g)[..., None])
-        dy = second.backward(second.scaled(v))
-        (u,) = _by_entries(lambda u, w, y: (u - w * y,), u, matvec(B, dy[..., 0]), inverse)
-        return first.backward(u[..., None])[..., 0], dy[..., 0]
-
-    return solve
-
-
-MIN_PIVOTS = (0.5, 64.0)
-"""Thresholds of lost pivots of x and of y; see `torchsko.linalg.symmetric.ldl`."""
 
 
 def _factorized(
@@ -415,7 +321,7 @@ def _newton(
 
     reads = [Read(x, -1) for x in (signs, z, s, bound, complementary)]
     inner, total = table_loop(force, reads, [Write(-1), program.of_rows()])
-    (f,) = _by_entries(lambda x, y: (-x - y,), stationary, sparse_matvec(G.mT, total))
+    (f,) = by_entries(lambda x, y: (-x - y,), stationary, sparse_matvec(G.mT, total))
     dx, dy = solve(f, -equal)
 
     def change(row: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
@@ -447,7 +353,7 @@ def _step(program: SignedProgram, point: Point, slack: float, solver: Solver) ->
     totals = table_loop(product, reads, [Write(-1, is_total=True)] * 2)
     before, after = (x[..., None] / count for x in totals)
     centring = (after / before) ** 3 * before
-    (corrected,) = _by_entries(lambda c, dz, ds: (c + dz * ds - centring,), complementary, dz, ds)
+    (corrected,) = by_entries(lambda c, dz, ds: (c + dz * ds - centring,), complementary, dz, ds)
     step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
     length = _step_length(z, s, step[2], step[3])
     return tuple(_moved(x, dx, length) for x, dx in zip(point, step, strict=True))
@@ -463,9 +369,9 @@ def _refined_newton(
     solve = _factorized(solver, program, point, slack)
     step = _newton(solve, program, point, residuals, slack)
     changes = _residual_change(program, point, step)
-    rest = tuple(_sum(x, dx) for x, dx in zip(residuals, changes, strict=True))
+    rest = tuple(add_vectors(x, dx) for x, dx in zip(residuals, changes, strict=True))
     correction = _newton(solve, program, point, rest, slack)
-    return tuple(_sum(x, dx) for x, dx in zip(step, correction, strict=True))
+    return tuple(add_vectors(x, dx) for x, dx in zip(step, correction, strict=True))
 
 
 def _step_length(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> Tensor:
