@@ -292,3 +292,15 @@ def test_31_learns_to_stay_upright(tmp_path):
     here, there = map(float, re.search(r"return (-?\d+) here, (-?\d+) in MuJoCo", out).groups())
     assert abs(here - there) < 0.1 * abs(here)
     assert (tmp_path / "quadruped_commands.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_29_jumps_as_planned_in_mujoco(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("29_quadruped_jump.py", tmp_path)
+    assert "converged True" in out and float(re.search(r"violation (\S+) N", out)[1]) < 1e-4
+    assert float(re.search(r"rise ([\d.]+) cm", out)[1]) > 2
+    moved, height, tilt = map(
+        float, re.search(r"moves ([\d.]+) m.*at ([\d.]+) m.*by ([\d.]+) rad", out).groups()
+    )
+    assert abs(moved - 0.5) < 0.15 and 0.25 < height < 0.32 and tilt < 0.1

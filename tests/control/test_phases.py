@@ -167,3 +167,34 @@ def test_gaps_close_through_an_impact():
     qs, _, cost = simulated(q, qd, found.u, height)
     assert_close(qs, found.q, rtol=0, atol=1e-8)
     assert_close(cost, found.cost, rtol=1e-8, atol=0)
+
+
+def test_phases_of_soft_contact_are_those_of_the_contact_step():
+    """A foot on a slide pushes itself off the ground; the cost sees the force of the contact."""
+    mech = ts.load("""<mujoco><option timestep="0.01"/><worldbody><geom type="plane" size="1 1 1"/>
+        <body pos="0 0 0.5"><joint name="z" type="slide" axis="0 0 1"/><geom size="0.1" mass="2"/>
+        <body pos="0 0 -0.2"><joint name="leg" type="slide" axis="0 0 1" damping="1"/>
+        <geom size="0.05" mass="0.3"/></body></body></worldbody></mujoco>""")
+    step, steps = ts.ContactStep(), 12
+    phase = ts.control.Phase(
+        mech,
+        steps,
+        0.01,
+        lambda mech, q, qd, u, forces: torch.cat([0.02 * u, 0.003 * forces], -1),
+        lambda mech, q, qd: torch.cat([2 * (q[..., :1] - 0.1), qd], -1),
+        method=step,
+    )
+    problem = ts.control.optimal_control([phase], actuated=["leg"])
+    q, qd = torch.tensor([-0.25, 0.0]).double(), torch.tensor([0.0, 0.0]).double()
+    u = torch.full((steps, 1), -15.0).double()
+    found = ts.control.ilqr(problem, q, qd, u, tolerance=1e-6)
+    assert found.converged
+    leaf = found.u.clone().requires_grad_()
+    tau = torch.nn.functional.pad(leaf, (1, 0))
+    run = ts.rollout(mech, ts.State(q, qd), tau, steps=steps, dt=0.01, method=step)
+    along = (0.02 * leaf).square().sum() + (0.003 * run.constraint_forces).square().sum()
+    end = torch.cat([2 * (run.q[-1, :1] - 0.1), run.qd[-1]])
+    cost = (along + end.square().sum()) / 2
+    assert (run.constraint_forces > 1).any()
+    assert_close(cost.detach(), found.cost)
+    assert torch.autograd.grad(cost, leaf)[0].norm() < 2e-6
