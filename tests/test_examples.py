@@ -304,3 +304,10 @@ def test_29_jumps_as_planned_in_mujoco(tmp_path):
         float, re.search(r"moves ([\d.]+) m.*at ([\d.]+) m.*by ([\d.]+) rad", out).groups()
     )
     assert abs(moved - 0.5) < 0.15 and 0.25 < height < 0.32 and tilt < 0.1
+
+
+@pytest.mark.nightly
+def test_30_steps_of_all_lengths(tmp_path):
+    out = run("30_biped_step.py", tmp_path)
+    assert "32 of 32 converged" in out and float(re.search(r"violation (\S+),", out)[1]) < 2e-4
+    assert float(re.search(r"within ([\d.]+) mm", out)[1]) < 0.2
