@@ -78,6 +78,18 @@ def test_names_in_the_page_about_other_libraries_exist() -> None:
                     assert hasattr(data, field), name
 
 
+def test_functions_that_are_named_for_users_of_pinocchio_exist() -> None:
+    """Names of Pinocchio and of torchsko on the page exist."""
+    pin = pytest.importorskip("pinocchio")
+    page = (ROOT / "docs" / "coming_from.md").read_text()
+    named = set(re.findall(r"\bpin\.(\w+)", page))
+    assert not [name for name in named if not hasattr(pin, name)]
+    for path in set(re.findall(r"`(ts\.[\w.]+)", page)):
+        *packages, name = path.split(".")[1:]
+        owner = getattr(ts, packages[0]) if packages else ts
+        assert name in dir(owner) or hasattr(owner, name), path
+
+
 def test_every_extra_that_is_named_exists() -> None:
     import tomllib
 
