@@ -11,6 +11,7 @@ from torch.func import jacrev, jvp, vmap
 import torchsko as ts
 from tests.linkages import four_bar
 from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
+from torchsko.constraints import HeldMechanism
 from torchsko.control import (
     AxisGoal,
     CenterOfMassGoal,
@@ -114,7 +115,7 @@ NEAR, AWAY = 0.2 * draw(3, 4), 0.2 * draw(4, 4)
 
 def reached(position: Tensor, posture: Tensor, weight: Tensor, joint_position: Tensor) -> Tensor:
     mech = LIMB.replace(joint_position=joint_position)
-    goals = [PostureGoal(posture, weight), FrameGoal(TIP, position, priority=1)]
+    goals = [PostureGoal(posture, weight, priority=1), FrameGoal(TIP, position)]
     options = {"max_iterations": 300, "stop_early": True}
     return ts.inverse_kinematics(mech, posture.detach(), goals, **options).q
 
@@ -155,7 +156,7 @@ def test_forward_gradients_with_priorities_are_differences_of_solutions():
 def test_unreachable_goals_of_a_low_priority_move_others_by_rounding_only():
     start = ARM.middle() + 0.1 * draw(5, 16, 7)
     far, turn = torch.tensor([0.9, 0.5, 0.5]).double(), torch.eye(3).double()
-    goals = [FrameGoal(HAND, far), FrameGoal(HAND, (turn, None), priority=2)]
+    goals = [FrameGoal(HAND, far, priority=2), FrameGoal(HAND, (turn, None))]
     found = ts.inverse_kinematics(ARM, start, goals, max_iterations=300)
     assert not found.converged.any()
     assert found.residual[:, 3:].abs().max() < 1e-7
@@ -172,8 +173,8 @@ def test_contradicting_goals_are_served_in_order():
     start, far = ARM.middle(), torch.tensor([3.0, 0.0, 0.5]).double()
     goals = [
         FrameGoal(HAND, -far, priority=1),
-        FrameGoal(HAND, far, priority=2),
-        PostureGoal(start),
+        FrameGoal(HAND, far),
+        PostureGoal(start, priority=2),
     ]
     found = ts.inverse_kinematics(ARM, start, goals, max_iterations=200)
     assert ts.frame_pose(ARM, found.q, HAND).position[0] > 0.5
@@ -199,8 +200,8 @@ def test_weights_differ_between_samples_and_have_gradients():
 HELD = ts.constrain(DOG, [ts.HeldFrame(foot) for foot in FEET])
 
 
-def lean(dog: object, start: Tensor, com: Tensor) -> ts.control.IKResult:
-    goals = [CenterOfMassGoal(com), PostureGoal(BENT, 0.1, priority=-1)]
+def lean(dog: HeldMechanism, start: Tensor, com: Tensor) -> ts.control.IKResult:
+    goals = [CenterOfMassGoal(com), PostureGoal(BENT, 0.1, priority=1)]
     options = {"max_iterations": 300, "stop_early": True}
     return ts.inverse_kinematics(dog, start, goals, **options)
 
@@ -285,7 +286,7 @@ def test_a_fused_function_has_priorities(derive):
     _, posture, weight, _ = (x.detach() for x in inputs())
 
     def law(mech: ts.Mechanism, at: Tensor) -> Tensor:
-        goals = [PostureGoal(posture, weight), FrameGoal(TIP, at, priority=1)]
+        goals = [PostureGoal(posture, weight, priority=1), FrameGoal(TIP, at)]
         return ts.inverse_kinematics(mech, posture, goals).q
 
     at = ts.frame_pose(LIMB, AWAY, TIP).position
@@ -300,10 +301,11 @@ def test_a_fused_held_mechanism_runs_one_kernel_for_all_placements():
     held, plain = (ts.constrain(x, [ts.HeldFrame(TIP)]) for x in (ts.fuse(LIMB), LIMB))
     start = NEAR + 0.03 * draw(7, 4, 4)
 
-    def solution(robot: object, q: Tensor) -> ts.control.IKResult:
+    def solution(robot: HeldMechanism, q: Tensor) -> ts.control.IKResult:
         return ts.inverse_kinematics(robot, q, [PostureGoal(NEAR)], max_iterations=300)
 
     for q in (start, start + 0.02):
         found, expected = (solution(x, q) for x in (held, plain))
         agree(found.q, expected.q, 1e-6)
-        agree(*(ts.frame_pose(LIMB, x, TIP).position for x in (found.q, q)), 1e-7)
+        now, was = (ts.frame_pose(LIMB, x, TIP).position for x in (found.q, q))
+        agree(now, was, 1e-7)

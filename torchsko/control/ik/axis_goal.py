@@ -26,7 +26,7 @@ class AxisGoal(Goal):
         axis: the axis in the frame, `[*batch, 3]` of any length.
         direction: its direction in the inertial frame, or in `relative_to`, `[*batch, 3]` of any length.
         weight: factor of the errors, a number, or one for each axis, `[*batch, 3]` [1/rad].
-        priority: goals of a lower priority give way.
+        priority: goals of larger numbers give way.
         relative_to: frame in which the direction is given, and which may move; None for the inertial frame.
 
     Raises:

@@ -22,7 +22,7 @@ class CenterOfMassGoal(Goal):
         target: position in the inertial frame, `[*batch, 3]` [m].
         weight: factor of the errors, a number, or one for each axis, `[*batch, 3]` [1/m]. A coordinate of
             weight 0 is free.
-        priority: goals of a lower priority give way.
+        priority: goals of larger numbers give way.
 
     Raises:
         MechanismError: on a weight that is negative or not finite, or a target that is not finite.

@@ -32,7 +32,7 @@ class FrameGoal(Goal):
             may be None, or a position alone; in the inertial frame, or in `relative_to`.
         weight: factors of the errors in rotation [1/rad] and position [1/m]; each a number, or one for each
             axis of the inertial frame or of `relative_to`, `[*batch, 3]`. A coordinate of weight 0 is free.
-        priority: goals of a lower priority give way.
+        priority: goals of larger numbers give way.
         relative_to: frame in which the target is given, and which may move; None for the inertial frame.
 
     Raises:

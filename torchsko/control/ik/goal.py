@@ -115,7 +115,7 @@ class Goal(ABC):
     """A goal of `torchsko.inverse_kinematics`.
 
     Attributes:
-        priority: goals of a lower priority give way to this one; see `torchsko.inverse_kinematics`.
+        priority: goals of larger numbers give way to this one; see `torchsko.inverse_kinematics`.
     """
 
     priority: int
@@ -139,7 +139,7 @@ class Goal(ABC):
         if as_integer(self.priority) is None:
             raise MechanismError(
                 f"the priority of a {type(self).__name__} is {self.priority!r}.",
-                "Goals are ordered by integers; those of a higher priority are reached first.",
+                "Goals are ordered by integers; those of the smallest number are reached first.",
                 "Pass priority=1, say.",
             )
 

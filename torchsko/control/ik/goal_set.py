@@ -1,10 +1,10 @@
 r"""All goals of one call, in order of their priority.
 
-Goals of the lowest priority are minimized subject to the errors of the others being zero, as in hierarchical
-least squares. Constraints of a held mechanism have the highest priority. The multipliers of the method of
-multipliers enforce the constraints: its steps are ordinary damped least squares, without a null-space
-projector, whose rank would have to be decided at each step. With the weighted errors :math:`e_1` of the
-lowest priority, :math:`e_2` of others, and their scaled multipliers s, a step minimizes
+Goals of the lowest priority, that of the largest number, are minimized subject to the errors of the others
+being zero, as in hierarchical least squares. Constraints of a held mechanism have the highest priority. The
+method of multipliers enforces the constraints: its steps are ordinary damped least squares, without a
+null-space projector, whose rank would have to be decided at each step. With the weighted errors :math:`e_1`
+of the lowest priority, :math:`e_2` of others, and their scaled multipliers s, a step minimizes
 
 .. math::
     |e_1|^2 + P^2 |e_2 + s|^2, \qquad s \leftarrow s + e_2 \text{ predicted after the step}.
@@ -128,7 +128,7 @@ def parse_goals(
     left, bound = iter(names), list[tuple[BoundGoal, int]]()
     for goal in goals:
         own = [next(left) for _ in goal.frames]
-        bound.append((goal.bind(robot, own), int(goal.priority)))
+        bound.append((goal.bind(robot, own), -int(goal.priority)))
     if held is not None:
         bound.append((bind_held(mech, held, q0), 1 + max(k for _, k in bound)))
     ranks = sorted({k for _, k in bound})

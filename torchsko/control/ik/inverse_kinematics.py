@@ -54,16 +54,16 @@ def inverse_kinematics(
 ) -> IKResult:
     """Find configurations that reach goals: poses of frames, the center of mass, directions, a posture.
 
-    The result minimizes the squared weighted errors of the goals of the lowest priority, subject to the goals
-    of higher priorities, or comes near a local minimum where goals are out of reach. All samples run
-    `max_iterations` iterations without host-device synchronization; iterations after convergence change
-    nothing. With a fused mechanism, all iterations of all samples are one kernel, which skips converged
-    samples. In a function of `torchsko.fuse` they are a loop of its kernel.
+    Goals of priority 0 are reached first. The result minimizes the squared weighted errors of the goals of
+    the largest priority number, subject to all others, or comes near a local minimum where goals are out of
+    reach. All samples run `max_iterations` iterations without host-device synchronization; iterations after
+    convergence change nothing. With a fused mechanism, all iterations of all samples are one kernel, which
+    skips converged samples. In a function of `torchsko.fuse` they are a loop of its kernel.
 
     The derivatives of q with respect to targets, weights and parameters are those of the solution, of any
     order and in both modes. Where solutions are not unique, they have minimal norm. The derivative with
     respect to q0 is zero. They are valid where the gradient vanishes: at reached goals, and at the nearest
-    point to an unreachable goal of the lowest priority after convergence. Unreachable targets take more
+    point to an unreachable goal of the last priority after convergence. Unreachable targets take more
     iterations: half a meter beyond an arm's reach takes about 300, and after 50 the result may be a
     centimeter off. With `limits`, a joint that its limit keeps from a target moves with that limit. At
     reached targets no limit is active.

@@ -32,7 +32,7 @@ class LookAtGoal(Goal):
         point: in the inertial frame, or in `relative_to`, `[*batch, 3]` [m].
         axis: the axis in the frame, `[*batch, 3]` of any length; None for z.
         weight: factor of the errors, a number, or one for each axis, `[*batch, 3]` [1/rad].
-        priority: goals of a lower priority give way.
+        priority: goals of larger numbers give way.
         relative_to: frame in which the point is given, and which may move; None for the inertial frame.
 
     Raises:

@@ -18,12 +18,12 @@ from torchsko.verbs.configuration_derivatives import difference_derivatives
 class PostureGoal(Goal):
     """All joints, or some of them, come near a configuration.
 
-    A posture of a small weight, or of a lower priority, chooses one of many solutions of other goals.
+    A posture of a small weight, or of a later priority, chooses one of many solutions of other goals.
 
     Attributes:
         q: the configuration, `[*batch, num_q]`.
         weight: factor of the errors, a number, or one for each dof, `[*batch, num_dof]` [1/rad or 1/m].
-        priority: goals of a lower priority give way.
+        priority: goals of larger numbers give way.
 
     Raises:
         MechanismError: on a weight that is negative or not finite.
@@ -33,7 +33,7 @@ class PostureGoal(Goal):
         >>> from torchsko.control import FrameGoal, PostureGoal
         >>> arm = ts.load(ts.robots.panda)
         >>> place = ts.frame_pose(arm, arm.middle(), "flange").position + 0.1
-        >>> goals = [FrameGoal("flange", place, priority=1), PostureGoal(arm.middle())]
+        >>> goals = [FrameGoal("flange", place), PostureGoal(arm.middle(), priority=1)]
         >>> found = ts.inverse_kinematics(arm, arm.middle(), goals)
         >>> (ts.frame_pose(arm, found.q, "flange").position - place).norm() < 1e-6
         tensor(True)
