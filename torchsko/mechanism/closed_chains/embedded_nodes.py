@@ -234,7 +234,7 @@ def _open_dofs(mech: MechanismData, members: Sequence[int]) -> list[int]:
     """Open dofs that move the joints of these bodies."""
     places, coupling = mech.layout.dofs.places, mech.coupling
     if coupling is None:
-        return sorted(i for k in members for i in places[k])
+        return sorted({i for k in members for i in places[k]})
     followed = dict(zip(coupling.dependent, coupling.followed, strict=True))
     joints = {j for k in members for j in followed.get(k, (k,))}
     own = coupling.independent_dof_index.tolist()
@@ -297,14 +297,17 @@ def _closing(
                 columns=torch.tensor([place.get(k, len(free)) for k in range(len(own))]),
             )
         )
-    groups = [set(node.constraints.subtree.bodies) for node in nodes]
+    leaders = layout.dofs.leaders
+    moved = [{leaders[k] for k in node.constraints.subtree.bodies} for node in nodes]
+    # All points of a flexible body belong to the node of one of them.
+    groups = [{k for k, leader in enumerate(leaders) if leader in chosen} for chosen in moved]
     if coupling is not None:
         groups += [set(g) for g in coupling.plan.groups]
     groups = _disjoint(layout.tree, groups)
     tree_own = own if coupling is None else coupling.independent_dof_index[own].tolist()
     blocks, columns = [], []
     for members in groups:
-        rows = [i for k in members for i in layout.dofs.places[k]]
+        rows = list(dict.fromkeys(i for k in members for i in layout.dofs.places[k]))
         chosen = [k for k, i in enumerate(tree_own) if i in set(rows)]
         blocks.append((torch.tensor(rows), torch.tensor(chosen, dtype=torch.int64)))
         columns.append([tree_own[k] for k in chosen])

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.groups import JointGroup
 from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.spatial.motion import cross_motion
@@ -122,6 +123,13 @@ class Subtree:
         width = max(kinds[k].num_dof for k in order)
         dofs = [(i, r) for i, k in enumerate(order) for r in range(kinds[k].num_dof)]
         places = [layout.dofs.places[order[i]][r] for i, r in dofs]
+        leaders = [layout.dofs.leaders[k] for k in order]
+        if shared := [k for k in dict.fromkeys(leaders) if leaders.count(k) > 1]:
+            raise MechanismError(
+                f"a loop involves several points that joint {mech.tree_joint_names[shared[0]]!r} moves.",
+                "Loops and held frames take one point of each flexible body.",
+                "Close the loop at a marker on the path of the others, or divide the body.",
+            )
         padded = [
             layout.dofs.places[k][r] if r < kinds[k].num_dof else layout.dofs.total
             for k in order
