@@ -273,6 +273,7 @@ def test_mujoco_gives_the_return_of_the_simulation():
     assert found.total.tolist() == [40.0, 40.0]
 
 
+@pytest.mark.nightly
 def test_an_evaluation_in_mujoco_has_the_terrain_of_each_start():
     env = ts.envs.make("QuadrupedRough", 2)
     params = env.reset().params
