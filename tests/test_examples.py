@@ -295,9 +295,9 @@ def test_31_learns_to_stay_upright(tmp_path):
 
 
 @pytest.mark.nightly
-def test_29_jumps_as_planned_in_mujoco(tmp_path):
+def test_32_jumps_as_planned_in_mujoco(tmp_path):
     pytest.importorskip("mujoco")
-    out = run("29_quadruped_jump.py", tmp_path)
+    out = run("32_quadruped_jump.py", tmp_path)
     assert "converged True" in out and float(re.search(r"violation (\S+) N", out)[1]) < 1e-4
     assert float(re.search(r"rise ([\d.]+) cm", out)[1]) > 2
     moved, height, tilt = map(
@@ -307,7 +307,7 @@ def test_29_jumps_as_planned_in_mujoco(tmp_path):
 
 
 @pytest.mark.nightly
-def test_30_steps_of_all_lengths(tmp_path):
-    out = run("30_biped_step.py", tmp_path)
+def test_33_steps_of_all_lengths(tmp_path):
+    out = run("33_biped_step.py", tmp_path)
     assert "32 of 32 converged" in out and float(re.search(r"violation (\S+),", out)[1]) < 2e-4
     assert float(re.search(r"within ([\d.]+) mm", out)[1]) < 0.2

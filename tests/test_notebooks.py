@@ -58,7 +58,10 @@ def test_notebook_is_committed_with_its_outputs_and_pictures(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_begins_with_its_installation_and_symbols(path):
     head = nbformat.read(path, 4).cells[0].source
-    assert re.search(r'pip install "\.\[notebooks(,(view|mjcf|envs))*\]"', head) and "**Symbols" in head
+    assert (
+        re.search(r'pip install "\.\[notebooks(,(view|mjcf|envs))*\]"', head)
+        and "**Symbols" in head
+    )
 
 
 def test_there_are_notebooks():
