@@ -311,3 +311,10 @@ def test_33_steps_of_all_lengths(tmp_path):
     out = run("33_biped_step.py", tmp_path)
     assert "32 of 32 converged" in out and float(re.search(r"violation (\S+),", out)[1]) < 2e-4
     assert float(re.search(r"within ([\d.]+) mm", out)[1]) < 0.2
+
+
+@pytest.mark.nightly
+def test_34_spins_a_beam_up(tmp_path):
+    out = run("34_beam_spin_up.py", tmp_path)
+    stable, unstable = (float(line.split()[-2]) for line in out.splitlines()[:2])
+    assert stable < 0.1 and unstable > 1
