@@ -81,7 +81,7 @@ def table(runs):
     for (task, algorithm, minutes, seed), points in runs.items():
         last = points[-1]
         print(
-            f"{task:15s} {algorithm:9s}  {minutes:7.1f}  {seed:4d}  {mean(last['mujoco']):13.0f}  "
+            f"{task:15s} {algorithm:9s}  {minutes:7.2f}  {seed:4d}  {mean(last['mujoco']):13.0f}  "
             f"{min(last['mujoco']):5.0f}  {min(last['lengths']):8d}  {mean(last['here']):6.0f}"
         )
     print(
