@@ -24,15 +24,11 @@ from torchsko.envs.blocks import base_velocity, projected_gravity
 from torchsko.envs.learning.processes import Processes
 from torchsko.envs.learning.run_folder import save_policy
 from torchsko.envs.learning.training import Run
+from torchsko.envs.tasks.commanded_walk import CommandedWalk
 from torchsko.envs.tasks.humanoid import Humanoid
 
 STARTS = 16
 """Episodes of an evaluation."""
-
-OPTIONS = {
-    "horizon": 24, "log_std": -1.5, "gamma": 0.99, "clip": 100.0, "critic_rate": 2e-3, "critic_epochs": 8,
-}  # fmt: skip
-"""Options of SHAC."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ def one_run(args, seed):
     began = clock()
     name = standing() if args.task == "Humanoid-v5" else args.task
     env = ts.envs.make(name, args.num_envs, seed=seed, dtype=torch.float32)
-    run = Run.begin(ts.envs.SHAC(**OPTIONS).learner(env, seed, Processes()))
+    run = Run.begin(ts.envs.SHAC(**CommandedWalk.shac_options).learner(env, seed, Processes()))
     budget, printed = 60 * args.minutes, 0.0
     while (seconds := clock() - began) < budget:
         run.seconds = seconds

@@ -1,7 +1,7 @@
 """A quadruped follows commands of velocity, trained by SHAC, and tested in MuJoCo.
 
-The same from a shell: python -m torchsko train QuadrupedFlat --out DIR --dtype float32 --minutes 4
---set log_std=-1.5 --set horizon=24. Needs pip install ".[envs,view]".
+The same from a shell: python -m torchsko train QuadrupedFlat --out DIR --dtype float32 --minutes 4. Needs
+pip install ".[envs,view]".
 """
 
 from math import inf
@@ -36,7 +36,7 @@ def main():
     limit = {"updates": args.updates} if args.updates else {"minutes": args.minutes}
     policy = ts.envs.train(
         "QuadrupedFlat", out=args.out / "quadruped", seed=args.seed, num_envs=args.envs,
-        dtype=torch.float32, horizon=24, log_std=-1.5, resume=True, evaluate=False, **limit,
+        dtype=torch.float32, resume=True, evaluate=False, **limit,
     )  # fmt: skip
     env = ts.envs.make("QuadrupedFlat", num_envs=8, dtype=torch.float32)
     here, (there,) = (

@@ -31,7 +31,13 @@ def test_what_is_required_is_not_none(name):
 
 MOVING = [name for name, row in ROWS.items() if "qd" in row.required]
 # Masses do not matter to these.
-OF_COORDINATES = ("integrate", "expand", "expand_velocity", "expand_acceleration")
+OF_COORDINATES = (
+    "integrate",
+    "integrate_derivatives",
+    "expand",
+    "expand_velocity",
+    "expand_acceleration",
+)
 PLACED = [name for name, row in ROWS.items() if "q" in row.required and name not in OF_COORDINATES]
 
 

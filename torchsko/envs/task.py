@@ -142,9 +142,11 @@ class Task:
         episode_length: control steps after which an episode is truncated.
         ranges: lower and upper bounds of random parameters of each episode, by the names of
             `torchsko.randomize`: those of the robot, its contact and its actuators.
+        shac_options: options of `torchsko.envs.SHAC` that suit the task better than the defaults.
     """
 
     name: ClassVar[str] = ""
+    shac_options: ClassVar[Mapping[str, Any]] = {}
     model: str | Path = field(default="", repr=False)
     frame_skip: int = 1
     integrator: str | None = None

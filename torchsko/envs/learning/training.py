@@ -226,7 +226,8 @@ def train(
         evaluate: write the files of the finished policy, and test it here and in MuJoCo.
         report: takes progress lines; None for none.
         clock: time [s] for ``minutes`` and the learning curve.
-        **options: fields of the algorithm (`torchsko.envs.SHAC`) or of the task.
+        **options: fields of the algorithm (`torchsko.envs.SHAC`) or of the task. Those of SHAC are by default
+            `Task.shac_options`.
 
     Returns:
         The policy, a module from observations to actions: that of the checkpoint with the largest return.
@@ -242,7 +243,8 @@ def train(
     of_algorithm = {name: x for name, x in options.items() if name in names}
     of_task = {name: x for name, x in options.items() if name not in names}
     env = make(task, num_envs, seed=seed, dtype=dtype, device=device, **of_task)
-    choice = kind(**of_algorithm)
+    suited = env.task.shac_options if kind is SHAC else {}
+    choice = kind(**{**suited, **of_algorithm})
     folder, processes = Path(out), Processes.join(device)
     learner = choice.learner(env, seed, processes)
     settings = {

@@ -9,8 +9,9 @@ composition").
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +46,10 @@ class CommandedWalk(Task):
         swing_height: largest height of a foot [m].
     """
 
+    shac_options: ClassVar[Mapping[str, Any]] = {
+        "horizon": 24, "log_std": -1.5, "gamma": 0.99, "final_gamma": 0.99, "clip": 100.0,
+        "critic_rate": 2e-3, "critic_epochs": 8,
+    }  # fmt: skip
     base: ClassVar[str]
     feet: ClassVar[tuple[str, ...]]
     """Frames of the feet."""
