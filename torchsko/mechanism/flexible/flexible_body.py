@@ -29,6 +29,7 @@ from torchsko.mechanism.flexible.beam_shapes import (
     nodes,
     static_shapes,
 )
+from torchsko.mechanism.flexible.craig_bampton import reduce_model
 
 ROUNDING = 1e-10
 """Relative size below which a singular value, an eigenvalue or an asymmetry is rounding."""
@@ -229,6 +230,77 @@ class FlexibleBody:
             ),
         )  # fmt: skip
 
+    @staticmethod
+    def from_finite_elements(
+        mass: Any,
+        stiffness: Any,
+        positions: Any,
+        *,
+        markers: Mapping[str, int | Sequence[int]],
+        root: int | Sequence[int],
+        modes: int,
+    ) -> FlexibleBody:
+        """A finite-element model, reduced by the method of Craig and Bampton.
+
+        The body deforms by static shapes, which are exact for forces and moments at the markers, and by the
+        lowest normal modes of the model whose markers are held. Both are combined into modes of vibration of
+        the body whose root is held, with unit modal mass: amplitudes are in m sqrt(kg), the stiffness is the
+        diagonal of squared angular frequencies.
+
+        Each node becomes a mass point. Its mass is from the diagonal of the mass matrix, scaled to the total
+        mass. The positions of the points and their shapes are then corrected, by O(h^2) for elements of size
+        h, so that modal mass, total mass, center of mass, rotational inertia, and the coupling of modes to
+        the body frame are those of the whole mass matrix at rest. There are no second-order shapes: matrices
+        do not determine the foreshortening, which matters for bodies that spin fast.
+
+        Args:
+            mass: symmetric, `[d * num_nodes, d * num_nodes]`, with d = 3 displacements (x, y, z) [m], or
+                d = 6, displacements and then rotations [rad], of each node, ordered by node. An array or a
+                sparse matrix with `toarray`; computed as a dense matrix.
+            stiffness: as `mass`.
+            positions: of the nodes in the body frame, undeformed, `[num_nodes, 3]` [m].
+            markers: node, or nodes, to which joints attach, by name. The marker of several nodes stands at
+                their mean and moves as the rigid body that fits them by least squares. A single node of 3
+                displacements does not turn its marker.
+            root: node, or nodes, fixed to the body frame.
+            modes: number of normal modes in addition to the static shapes.
+
+        Raises:
+            MechanismError: for matrices of other sizes, not symmetric or not positive semidefinite, an
+                unknown node, a root that leaves rigid-body motions, motions without mass, or a mass matrix
+                that mass points near the nodes cannot represent.
+
+        Reference: R. R. Craig, M. C. C. Bampton, *Coupling of substructures for dynamic analyses*, AIAA
+        Journal 6(7), 1968.
+
+        Example:
+            >>> import numpy as np, torchsko as ts
+            >>> k = 100.0 * np.array([[1, -1, 0], [-1, 2, -1], [0, -1, 1]])  # a chain along x
+            >>> K, M = np.kron(k, np.eye(3)), np.kron(np.diag([1.0, 2.0, 1.0]), np.eye(3))
+            >>> x = [[0, 0, 0], [1, 0, 0], [2, 0, 0]]
+            >>> ts.FlexibleBody.from_finite_elements(M, K, x, markers={"end": 2}, root=0, modes=0)
+            FlexibleBody(3 points, 3 modes: mode1, mode2, mode3; markers end)
+        """
+        M, K = (np.asarray(x.toarray() if hasattr(x, "toarray") else x, np.float64)
+                for x in (mass, stiffness))  # fmt: skip
+        at = np.asarray(positions, np.float64)
+        at = _array(at, "positions", (len(at), 3))
+        size = (6 if M.shape[:1] == (6 * len(at),) else 3) * len(at)
+        for name, matrix in (("mass", M), ("stiffness", K)):
+            _refuse_indefinite(name, _array(matrix, name, (size, size)))
+        held = _nodes(root, "the root", len(at))
+        ends = {name: _nodes(x, f"marker {name!r}", len(at)) for name, x in markers.items()}
+        found = reduce_model(M, K, at, ends, held, modes)
+        return FlexibleBody(
+            points=found.points,
+            masses=found.masses,
+            shapes=found.shapes,
+            stiffness=found.stiffness,
+            markers={name: Marker(*parts) for name, parts in found.markers.items()},
+            slopes=found.slopes,
+            inertias=found.inertias,
+        )
+
     def damped(self, ratio: float) -> FlexibleBody:
         """The body with modal damping: the same damping ratio for all its vibration modes.
 
@@ -348,6 +420,23 @@ def _array(value: Any, name: str, shape: tuple[int, ...]) -> Array:
             f"Pass finite numbers of shape {list(shape)}.",
         )
     return array
+
+
+def _nodes(nodes: int | Sequence[int], owner: str, count: int) -> list[int]:
+    """Indices of nodes of a finite-element model, each once."""
+    found = np.unique(np.atleast_1d(nodes)).tolist()
+    for node in found:
+        if node not in range(count):
+            raise MechanismError(
+                f"{owner} has the node {node}, and the model has {count}.",
+                "Nodes are numbered from zero, in the order of their positions.",
+                f"Pass nodes between 0 and {count - 1}.",
+            )
+    if not found:
+        raise MechanismError(
+            f"{owner} has no node.", "It moves with nodes.", "Pass one or several."
+        )
+    return found
 
 
 def _refuse_indefinite(name: str, matrix: Array) -> None:

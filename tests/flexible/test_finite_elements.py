@@ -1,0 +1,183 @@
+"""Reduced finite-element models against their whole matrices, beams in closed form, and refusals."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.flexible.finite_elements import block, cantilever
+from tests.flexible.test_beams import CANTILEVER, at_rest, clamped, on_hub
+from tests.refusals import assert_refused
+
+reduced = ts.FlexibleBody.from_finite_elements
+
+
+def rigid(positions, d):
+    """Rotation about the origin and translation of all nodes, by their definition."""
+    R = np.zeros((len(positions), d, 6))
+    for R_i, x in zip(R, positions, strict=True):
+        R_i[:3, :3], R_i[:3, 3:] = np.cross(np.eye(3), x).T, np.eye(3)
+        if d == 6:
+            R_i[3:, :3] = np.eye(3)
+    return R.reshape(-1, 6)
+
+
+def frequencies(M, K, held, d):
+    """Angular frequencies of the whole model, ascending [rad/s]."""
+    free = np.setdiff1d(np.arange(len(M)), (d * np.array(held)[:, None] + np.arange(d)).reshape(-1))
+    inner = np.linalg.inv(np.linalg.cholesky(M[np.ix_(free, free)]))
+    return np.sqrt(np.linalg.eigvalsh(inner @ K[np.ix_(free, free)] @ inner.T))
+
+
+def test_a_reduced_cantilever_has_the_frequencies_of_its_model_and_of_the_beam():
+    M, K, x = cantilever()
+    body = reduced(M, K, x, markers={"tip": 40}, root=0, modes=12)
+    found = at_rest(clamped(body)).sqrt()
+    wanted = torch.from_numpy(frequencies(M, K, [0], 6))
+    assert (found[:4] / wanted[:4] - 1).abs().max() < 1e-4
+    for plane in (found[0:4:2], found[1:4:2]):
+        assert torch.allclose(plane, CANTILEVER[:2], rtol=1e-4)
+    assert torch.allclose(found**2, torch.tensor(np.diag(body.stiffness)), rtol=1e-10)
+
+
+def test_static_deflections_under_loads_at_the_marker_are_exact():
+    M, K, x = cantilever()
+    body = reduced(M, K, x, markers={"tip": 40}, root=0, modes=0)
+    tip = np.concatenate([body.markers["tip"].shape, body.markers["tip"].slope])
+    found = tip @ np.linalg.solve(body.stiffness, tip.T)
+    wanted = np.diag([1e-4, 1 / 3, 1 / 3, 1, 1, 1])
+    wanted[1, 5] = wanted[5, 1] = 1 / 2
+    wanted[2, 4] = wanted[4, 2] = -1 / 2
+    assert np.abs(found - wanted).max() < 1e-10
+
+
+def inertia_at_rest(body) -> np.ndarray:
+    mech = ts.MechanismBuilder("free").flexible_link("body", body).build(floating_base=True)
+    return ts.mass_matrix(mech, mech.neutral()).numpy()
+
+
+@pytest.mark.parametrize(
+    ("model", "d", "root", "end"),
+    [(cantilever(4), 6, [0], 4), (block((2, 1, 1)), 3, [0, 1, 2, 3], [8, 9, 10, 11])],
+    ids=["beam", "block"],
+)
+def test_the_inertia_at_rest_is_that_of_the_consistent_mass_matrix(model, d, root, end):
+    """Of rigid-body motions, of modes, and, of all modes together, their coupling (effective masses)."""
+    M, K, x = model
+    body = reduced(M, K, x, markers={"end": end}, root=root, modes=18)
+    found, R = inertia_at_rest(body), rigid(x, d)
+    assert np.abs(found[:6, :6] - R.T @ M @ R).max() < 1e-12
+    assert np.abs(found[6:, 6:] - np.eye(24)).max() < 1e-9
+    free = np.arange(len(M))[d * len(root) :]
+    coupling = (M @ R)[free]
+    wanted = coupling.T @ np.linalg.solve(M[np.ix_(free, free)], coupling)
+    assert np.abs(found[:6, 6:] @ found[6:, :6] - wanted).max() < 1e-10
+
+
+def test_a_reduced_block_keeps_the_frequencies_of_its_model():
+    M, K, x = block()
+    root, end = [*range(9)], [*range(36, 45)]
+    found = at_rest(clamped(reduced(M, K, x, markers={"end": end}, root=root, modes=30))).sqrt()
+    wanted = frequencies(M, K, root, 3)
+    assert np.abs(found.numpy()[:3] / wanted[:3] - 1).max() < 1e-4
+
+
+def test_nodes_of_a_marker_move_it_as_the_rigid_body_that_fits_them():
+    """A force and a moment at the marker do the work of forces on its nodes."""
+    M, K, x = block()
+    root, end = [*range(9)], [*range(36, 45)]
+    marker = reduced(M, K, x, markers={"end": end}, root=root, modes=0).markers["end"]
+    assert np.allclose(marker.point, x[end].mean(0))
+    body = reduced(M, K, x, markers={"end": end}, root=root, modes=0)
+    free = np.setdiff1d(np.arange(len(M)), np.arange(27))
+    fit = np.linalg.pinv(rigid(x[end] - marker.point, 3))
+    rows = np.zeros((6, len(M)))
+    rows[:, 108:] = fit
+    wanted = rows[:, free] @ np.linalg.solve(K[np.ix_(free, free)], rows[:, free].T)
+    motion = np.concatenate([marker.slope, marker.shape])
+    found = motion @ np.linalg.solve(body.stiffness, motion.T)
+    assert np.abs(found - wanted).max() < 1e-10 * np.abs(wanted).max()
+
+
+def test_a_reduced_beam_on_a_hub_moves_as_the_beam():
+    """Tip of a beam whose hub is driven by a constant torque for one second."""
+    M, K, x = cantilever(8)
+    bodies = [
+        reduced(M, K, x, markers={"tip": 8}, root=0, modes=8),
+        ts.FlexibleBody.beam(1.0, 1.0, EI_z=1.0, shapes=(0, 4)),
+    ]
+    runs = []
+    for body in bodies:
+        mech = on_hub(body, inertia=1.0)
+        q = mech.neutral()
+        tau = torch.zeros(mech.num_dof, dtype=mech.dtype)
+        tau[0] = 1e-2
+        run = ts.rollout(
+            mech, ts.State(q, torch.zeros_like(tau)), tau, steps=20, dt=5e-2,
+            method=ts.integrators.ImplicitMidpoint(),
+        )  # fmt: skip
+        runs.append(ts.frame_pose(mech, run.q, "beam/tip").position)
+    print("HUB", (runs[0] - runs[1])[:, :2].abs().max() / runs[1][:, 1].abs().max())
+    assert (runs[0] - runs[1])[:, :2].abs().max() < 1e-3 * runs[1][:, 1].abs().max()
+
+
+def test_a_sparse_matrix_is_read_as_its_array():
+    class Sparse:
+        def __init__(self, array):
+            self.toarray = lambda: array
+
+    M, K, x = cantilever(4)
+    options = {"markers": {"tip": 4}, "root": 0, "modes": 1}
+    found = reduced(Sparse(M), Sparse(K), x, **options)
+    assert (found.shapes == reduced(M, K, x, **options).shapes).all()
+
+
+def asymmetric(A):
+    A = A.copy()
+    A[0, 1] += 1.0
+    return A
+
+
+REFUSED = {
+    "mass.*not symmetric": lambda M, K: {"mass": asymmetric(M)},
+    "stiffness.*not symmetric": lambda M, K: {"stiffness": asymmetric(K)},
+    "stiffness.*eigenvalue -": lambda M, K: {"stiffness": -K},
+    r"stiffness.*shape \[24, 24\]": lambda M, K: {"stiffness": K[6:, 6:]},
+    r"mass.*shape \[29, 29\]": lambda M, K: {"mass": M[1:, 1:]},
+    "marker 'tip' has the node 9, and the model has 5": lambda M, K: {"markers": {"tip": 9}},
+    "root has the node -1": lambda M, K: {"root": -1},
+    "root has no node": lambda M, K: {"root": []},
+    "have no mass": lambda M, K: {"mass": M * np.outer(*[np.arange(30) % 6 != 3] * 2)},
+    "25 normal modes": lambda M, K: {"modes": 25},
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_model_that_does_not_fit_is_refused(what):
+    M, K, x = cantilever(4)
+    options = {
+        "mass": M,
+        "stiffness": K,
+        "positions": x,
+        "markers": {"tip": 4},
+        "root": 0,
+        "modes": 1,
+    }
+    assert_refused(lambda: reduced(**(options | REFUSED[what](M, K))), what)
+
+
+def test_a_root_that_leaves_rigid_body_motions_is_refused_with_its_rank():
+    M, K, x = block((2, 1, 1))
+    options = {"markers": {"end": [8, 9, 10, 11]}, "modes": 1}
+    assert_refused(lambda: reduced(M, K, x, root=0, **options), "rank 30 of 33")
+    assert_refused(lambda: reduced(M, K, x, root=[0, 1], **options), "rank 29 of 30")
+
+
+def test_a_mass_off_the_line_of_the_nodes_is_refused():
+    M, K, x = cantilever(4)
+    J = np.eye(6)
+    J[:3, 3:] = np.cross(np.eye(3), [0, 0.3, 0.0]).T
+    M[24:, 24:] += J[:3].T @ J[:3]
+    assert_refused(
+        lambda: reduced(M, K, x, markers={"tip": 4}, root=0, modes=1), "inertia of the mass points"
+    )
