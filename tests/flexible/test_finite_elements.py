@@ -8,6 +8,7 @@ import torchsko as ts
 from tests.flexible.finite_elements import block, cantilever
 from tests.flexible.test_beams import CANTILEVER, at_rest, clamped, on_hub
 from tests.refusals import assert_refused
+from torchsko.mechanism.flexible.craig_bampton import condense, reduce_model
 
 reduced = ts.FlexibleBody.from_finite_elements
 
@@ -72,6 +73,25 @@ def test_the_inertia_at_rest_is_that_of_the_consistent_mass_matrix(model, d, roo
     coupling = (M @ R)[free]
     wanted = coupling.T @ np.linalg.solve(M[np.ix_(free, free)], coupling)
     assert np.abs(found[:6, 6:] @ found[6:, :6] - wanted).max() < 1e-10
+
+
+def test_condensed_points_have_the_inertia_of_all_points_at_any_deflection():
+    M, K, x = block((6, 3, 3))
+    ends = {"end": [*range(96, 112)]}
+    whole = reduce_model(M, K, x, ends, range(16), 0)
+    few = condense(whole, ends["end"])
+    assert len(whole.masses) == 112
+    assert len(few.masses) == 16 + 4 + 3 * 6
+    mechs = [
+        ts.MechanismBuilder("free")
+        .flexible_link("body", ts.FlexibleBody(m.points, m.masses, m.shapes, m.stiffness))
+        .build(floating_base=True)
+        for m in (whole, few)
+    ]
+    q, qd = mechs[0].random_state(3)
+    for verb in (lambda mech: ts.mass_matrix(mech, q), lambda mech: ts.bias_force(mech, q, qd)):
+        expected, found = map(verb, mechs)
+        assert (found - expected).abs().max() < 1e-12 * expected.abs().max()
 
 
 def test_a_reduced_block_keeps_the_frequencies_of_its_model():
@@ -148,6 +168,7 @@ REFUSED = {
     "root has the node -1": lambda M, K: {"root": -1},
     "root has no node": lambda M, K: {"root": []},
     "have no mass": lambda M, K: {"mass": M * np.outer(*[np.arange(30) % 6 != 3] * 2)},
+    "0 degrees of freedom when root": lambda M, K: {"root": [*range(5)]},
     "25 normal modes": lambda M, K: {"modes": 25},
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import Legendre
@@ -42,6 +43,40 @@ class BeamShapes:
             slope = self.evaluate(end * at, 1)
             found.append(-end * (slope * w[:, None]).T @ slope)
         return np.array(found).reshape(len(x), self.count, self.count)
+
+
+@dataclass(frozen=True)
+class BeamMotion:
+    """Shapes, slopes and second-order shapes of points of a beam."""
+
+    shapes: Array
+    slopes: Array
+    second_order: Array
+
+    @staticmethod
+    def of(planes: Sequence[BeamShapes], x: Any, length: float) -> BeamMotion:
+        """At positions x relative to the length, `[k]` or one number."""
+        at = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        value = [plane.evaluate(at, 0) for plane in planes]
+        slope = [plane.evaluate(at, 1) / length for plane in planes[:2]]
+        zero = [np.zeros_like(x) for x in value]
+        rows = lambda *parts: np.stack([np.concatenate(row, -1) for row in parts], -2)  # noqa: E731
+        short = [plane.foreshortening(at) / length for plane in planes[:2]]
+        second = np.zeros((len(at), 3, *[sum(x.shape[-1] for x in value)] * 2))
+        start = 0
+        for block in short:
+            end = start + block.shape[-1]
+            second[:, 0, start:end, start:end] = block
+            start = end
+        return BeamMotion(
+            rows((zero[0], zero[1], zero[2]), (zero[0], value[1], zero[2]), (value[0], zero[1], zero[2])),
+            rows((zero[0], zero[1], value[2]), (-slope[0], zero[1], zero[2]), (zero[0], slope[1], zero[2])),
+            second,
+        )  # fmt: skip
+
+    def at_point(self) -> tuple[Array, Array, None, Array]:
+        """Arguments of `Marker` after its position."""
+        return self.shapes[0], self.slopes[0], None, self.second_order[0]
 
 
 def static_shapes(order: int, count: int) -> BeamShapes:

@@ -19,7 +19,7 @@ element method*, Earthquake Engineering & Structural Dynamics 4(3), 1976 (scaled
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,58 @@ def reduce_model(
     return ReducedModel(points, masses, inertias, shapes, slopes, np.diag(squares), moved)
 
 
+def condense(model: ReducedModel, kept: Sequence[int]) -> ReducedModel:
+    """Replaces points without rotational inertia, except those kept, by at most 4 + 3 n points.
+
+    The inertia of points depends on the products of the columns of F = sqrt(mass) [1, position, shapes] only,
+    at any deflection. A factor of F* F has them with fewer rows; a reflection makes their masses equal.
+    """
+    merged = np.asarray(~model.inertias.any((1, 2)))
+    merged[list(kept)] = False
+    mass, n = model.masses[merged], len(model.stiffness)
+    fields = [
+        np.ones((len(mass), 1)),
+        model.points[merged],
+        model.shapes[merged].reshape(-1, 3 * n),
+    ]
+    F = np.sqrt(mass)[:, None] * np.concatenate(fields, -1)
+    scale = np.linalg.norm(F, axis=0)
+    _, sizes, rows = np.linalg.svd(F / np.where(scale > 0, scale, 1.0), full_matrices=False)
+    count = int((sizes > RANK_TOLERANCE * sizes.max(initial=0.0)).sum())
+    if count == len(mass):
+        return model
+    F = sizes[:count, None] * rows[:count] * scale
+    normal = F[:, 0] / np.linalg.norm(F[:, 0]) - 1 / np.sqrt(count)
+    F = F - 2 * np.outer(normal, normal @ F) / max(normal @ normal, np.finfo(float).tiny)
+    F = F / np.sqrt(mass.sum() / count)
+    join = lambda old, new: np.concatenate([old[~merged], new])  # noqa: E731
+    return replace(
+        model,
+        points=join(model.points, F[:, 1:4]),
+        masses=join(model.masses, np.full(count, mass.sum() / count)),
+        inertias=join(model.inertias, np.zeros((count, 3, 3))),
+        shapes=join(model.shapes, F[:, 4:].reshape(count, 3, n)),
+        slopes=join(model.slopes, np.zeros((count, 3, n))),
+    )
+
+
+def node_indices(nodes: int | Sequence[int], owner: str, count: int) -> list[int]:
+    """Indices of nodes of a finite-element model, each once."""
+    found = np.unique(np.atleast_1d(nodes)).tolist()
+    for node in found:
+        if node not in range(count):
+            raise MechanismError(
+                f"{owner} has the node {node}, and the model has {count}.",
+                "Nodes are numbered from zero, in the order of their positions.",
+                f"Pass nodes between 0 and {count - 1}.",
+            )
+    if not found:
+        raise MechanismError(
+            f"{owner} has no node.", "It moves with nodes.", "Pass one or several."
+        )
+    return found
+
+
 def rigid_motions(positions: Array, d: int) -> Array:
     """Rotation about the origin and translation of all degrees of freedom, `[k * d, 6]`."""
     k = len(positions)
@@ -112,7 +164,7 @@ def _modes(M: Array, K: Array, rows: Array, modes: int) -> tuple[Array, Array]:
     scale = 1 / np.sqrt(np.where(np.diag(K) > 0, np.diag(K), 1.0))
     M, K, rows = scale[:, None] * M * scale, scale[:, None] * K * scale, _row_basis(rows * scale)
     size = np.linalg.eigvalsh(K)
-    rank = int((size > RANK_TOLERANCE * size[-1]).sum())
+    rank = int((size > RANK_TOLERANCE * size.max(initial=0.0)).sum())
     if rank < len(K):
         raise MechanismError(
             f"the stiffness of the free nodes has rank {rank} of {len(K)}.",

@@ -24,12 +24,12 @@ import numpy as np
 from torchsko.errors import MechanismError
 from torchsko.mechanism.flexible.beam_shapes import (
     Array,
-    BeamShapes,
+    BeamMotion,
     clamped_shapes,
     nodes,
     static_shapes,
 )
-from torchsko.mechanism.flexible.craig_bampton import reduce_model
+from torchsko.mechanism.flexible.craig_bampton import condense, node_indices, reduce_model
 
 ROUNDING = 1e-10
 """Relative size below which a singular value, an eigenvalue or an asymmetry is rounding."""
@@ -207,7 +207,7 @@ class FlexibleBody:
                     f"The beam is {length} long.",
                     "Pass a position between zero and the length [m].",
                 )
-        at = _BeamMotion.of(planes, x, length)
+        at = BeamMotion.of(planes, x, length)
         blocks = [
             stiffness / length ** (2 * plane.order - 1) * plane.stiffness()
             for stiffness, plane in zip((EI_y, EI_z, GJ), planes, strict=True)
@@ -220,7 +220,7 @@ class FlexibleBody:
             stiffness=_block_diagonal(blocks),
             second_order=at.second_order,
             markers={
-                name: Marker((place, 0.0, 0.0), *_BeamMotion.of(planes, place / length, length).at_point())
+                name: Marker((place, 0.0, 0.0), *BeamMotion.of(planes, place / length, length).at_point())
                 for name, place in ends.items()
             },
             slopes=at.slopes,
@@ -250,8 +250,10 @@ class FlexibleBody:
         Each node becomes a mass point. Its mass is from the diagonal of the mass matrix, scaled to the total
         mass. The positions of the points and their shapes are then corrected, by O(h^2) for elements of size
         h, so that modal mass, total mass, center of mass, rotational inertia, and the coupling of modes to
-        the body frame are those of the whole mass matrix at rest. There are no second-order shapes: matrices
-        do not determine the foreshortening, which matters for bodies that spin fast.
+        the body frame are those of the whole mass matrix at rest. At most 4 + 3 n points, n the number of
+        modes, then replace the nodes without rotational inertia that are not nodes of markers; the inertia
+        stays the same at any deflection. There are no second-order shapes: matrices do not determine the
+        foreshortening, which matters for bodies that spin fast.
 
         Args:
             mass: symmetric, `[d * num_nodes, d * num_nodes]`, with d = 3 displacements (x, y, z) [m], or
@@ -288,9 +290,10 @@ class FlexibleBody:
         size = (6 if M.shape[:1] == (6 * len(at),) else 3) * len(at)
         for name, matrix in (("mass", M), ("stiffness", K)):
             _refuse_indefinite(name, _array(matrix, name, (size, size)))
-        held = _nodes(root, "the root", len(at))
-        ends = {name: _nodes(x, f"marker {name!r}", len(at)) for name, x in markers.items()}
+        held = node_indices(root, "the root", len(at))
+        ends = {name: node_indices(x, f"marker {name!r}", len(at)) for name, x in markers.items()}
         found = reduce_model(M, K, at, ends, held, modes)
+        found = condense(found, kept=[node for end in ends.values() for node in end])
         return FlexibleBody(
             points=found.points,
             masses=found.masses,
@@ -365,40 +368,6 @@ class FlexibleBody:
                 )
 
 
-@dataclass(frozen=True)
-class _BeamMotion:
-    """Shapes, slopes and second-order shapes of points of a beam."""
-
-    shapes: Array
-    slopes: Array
-    second_order: Array
-
-    @staticmethod
-    def of(planes: Sequence[BeamShapes], x: Any, length: float) -> _BeamMotion:
-        """At positions x relative to the length, `[k]` or one number."""
-        at = np.atleast_1d(np.asarray(x, dtype=np.float64))
-        value = [plane.evaluate(at, 0) for plane in planes]
-        slope = [plane.evaluate(at, 1) / length for plane in planes[:2]]
-        zero = [np.zeros_like(x) for x in value]
-        rows = lambda *parts: np.stack([np.concatenate(row, -1) for row in parts], -2)  # noqa: E731
-        short = [plane.foreshortening(at) / length for plane in planes[:2]]
-        second = np.zeros((len(at), 3, *[sum(x.shape[-1] for x in value)] * 2))
-        start = 0
-        for block in short:
-            end = start + block.shape[-1]
-            second[:, 0, start:end, start:end] = block
-            start = end
-        return _BeamMotion(
-            rows((zero[0], zero[1], zero[2]), (zero[0], value[1], zero[2]), (value[0], zero[1], zero[2])),
-            rows((zero[0], zero[1], value[2]), (-slope[0], zero[1], zero[2]), (zero[0], slope[1], zero[2])),
-            second,
-        )  # fmt: skip
-
-    def at_point(self) -> tuple[Array, Array, None, Array]:
-        """Arguments of `Marker` after its position."""
-        return self.shapes[0], self.slopes[0], None, self.second_order[0]
-
-
 def _block_diagonal(blocks: Sequence[Array]) -> Array:
     sizes = [len(block) for block in blocks]
     whole, start = np.zeros((sum(sizes), sum(sizes))), 0
@@ -420,23 +389,6 @@ def _array(value: Any, name: str, shape: tuple[int, ...]) -> Array:
             f"Pass finite numbers of shape {list(shape)}.",
         )
     return array
-
-
-def _nodes(nodes: int | Sequence[int], owner: str, count: int) -> list[int]:
-    """Indices of nodes of a finite-element model, each once."""
-    found = np.unique(np.atleast_1d(nodes)).tolist()
-    for node in found:
-        if node not in range(count):
-            raise MechanismError(
-                f"{owner} has the node {node}, and the model has {count}.",
-                "Nodes are numbered from zero, in the order of their positions.",
-                f"Pass nodes between 0 and {count - 1}.",
-            )
-    if not found:
-        raise MechanismError(
-            f"{owner} has no node.", "It moves with nodes.", "Pass one or several."
-        )
-    return found
 
 
 def _refuse_indefinite(name: str, matrix: Array) -> None:
