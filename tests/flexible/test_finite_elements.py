@@ -94,6 +94,21 @@ def test_condensed_points_have_the_inertia_of_all_points_at_any_deflection():
         assert (found - expected).abs().max() < 1e-12 * expected.abs().max()
 
 
+def test_the_inertia_of_the_deformed_body_converges_with_the_square_of_the_size_of_elements():
+    def deformed(count):
+        M, K, x = cantilever(count)
+        body = reduced(M, K, x, markers={"tip": count}, root=0, modes=0)
+        mech = ts.MechanismBuilder("free").flexible_link("body", body).build(floating_base=True)
+        load = body.markers["tip"].shape.T @ [0.0, 0.9, 0.6]
+        eta = torch.tensor(np.linalg.solve(body.stiffness, load))
+        return ts.mass_matrix(mech, torch.cat([mech.neutral()[:7], eta]))[:6, :6]
+
+    limit = deformed(32)
+    coarse, fine = ((deformed(count) - limit).abs().max() for count in (4, 8))
+    assert fine < 1e-5
+    assert coarse > 4 * fine
+
+
 def test_a_reduced_block_keeps_the_frequencies_of_its_model():
     M, K, x = block()
     root, end = [*range(9)], [*range(36, 45)]
