@@ -161,7 +161,7 @@ def solve_qp(
     # Derivatives pass through the optimality conditions of the differentiable program.
     residuals = _residuals(signed, point)
     change = _refined_newton(solver, constant, point, residuals, relaxation)
-    end = tuple(_moved(x.detach(), dx.detach()) for x, dx in zip(point, change, strict=True))
+    end = tuple(_add_change(x.detach(), dx.detach()) for x, dx in zip(point, change, strict=True))
     residual = scale[..., 0] * _violation(constant, end)
     # The value of the last step counts only where it lowers the residual; its derivatives always do.
     better = (residual < least)[..., None]
@@ -173,7 +173,7 @@ def solve_qp(
     return QPSolution(x, scale * y, scale * z, sparse_matvec(signed.G, x), residual)
 
 
-def _moved(x: Tensor, change: Tensor, length: Tensor | float = 1.0) -> Tensor:
+def _add_change(x: Tensor, change: Tensor, length: Tensor | float = 1.0) -> Tensor:
     return by_entries(lambda x, dx: (x + length * dx,), x, change)[0]
 
 
@@ -356,7 +356,7 @@ def _step(program: SignedProgram, point: Point, slack: float, solver: Solver) ->
     (corrected,) = by_entries(lambda c, dz, ds: (c + dz * ds - centring,), complementary, dz, ds)
     step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
     length = _step_length(z, s, step[2], step[3])
-    return tuple(_moved(x, dx, length) for x, dx in zip(point, step, strict=True))
+    return tuple(_add_change(x, dx, length) for x, dx in zip(point, step, strict=True))
 
 
 def _refined_newton(

@@ -54,13 +54,15 @@ def integrate_derivatives(mech: Mechanism, q: Tensor, step: Tensor) -> tuple[Ten
             mech, lambda x, v: subtract(mech, end, add_step(mech, x, v)), q, step
         )
 
-    def moved(kind: JointType, q: Tensor, v: Tensor, dq: Tensor, dv: Tensor) -> Tensor:
+    def difference_of_steps(
+        kind: JointType, q: Tensor, v: Tensor, dq: Tensor, dv: Tensor
+    ) -> Tensor:
         return kind.difference(kind.integrate(q, v), kind.integrate(kind.integrate(q, dq), v + dv))
 
     at, step = tree_q(mech, q), scatter_dofs(mech, step)
     batch = broadcast_shapes(at.shape[:-1], step.shape[:-1])
     arguments = lambda group: (group.coordinates(at), group.rates(step))  # noqa: E731
-    return _per_joint(mech, moved, (1.0, 1.0), arguments, batch)
+    return _per_joint(mech, difference_of_steps, (1.0, 1.0), arguments, batch)
 
 
 @verb(check=check_coordinates)

@@ -164,7 +164,9 @@ class LevenbergMarquardt:
         self, mech: Mechanism, source: MechanismLike, q: Tensor, tensors: Sequence[Tensor]
     ) -> State:
         # A zero step normalizes the quaternions of the initial guess.
-        q = self._moved(mech, q, torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], mech.num_dof))
+        q = self._integrate_step(
+            mech, q, torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], mech.num_dof)
+        )
         e, J = self.goals.linearized(source, tensors, q)
         zero = torch.zeros_like(e[..., 0])
         s = torch.zeros_like(e[..., self.goals.num_free :])
@@ -187,7 +189,7 @@ class LevenbergMarquardt:
             rows = torch.where(blocked[..., None, :], 0.0, rows)
             gradient = torch.where(blocked, 0.0, gradient)
         step = self._step(r, rows, gradient, damping * cost)
-        q_new = self._moved(mech, q, step)
+        q_new = self._integrate_step(mech, q, step)
         e_new, J_new = self.goals.linearized(source, tensors, q_new)
         r_new = P * self._shifted(e_new, s)
         old, new = (r * r).sum(-1), (r_new * r_new).sum(-1)
@@ -224,7 +226,7 @@ class LevenbergMarquardt:
             return (J.mT @ spd_solve(A, r[..., None]))[..., 0]
         return spd_solve(A, gradient[..., None])[..., 0]
 
-    def _moved(self, mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
+    def _integrate_step(self, mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         """The configuration after a step, within limits; limits of dependent joints of loops do not act."""
         if not self.limits:
             return integrate(mech, q, step)

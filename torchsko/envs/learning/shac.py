@@ -3,8 +3,8 @@
 Reference: Xu, Makoviychuk, Narang, Ramos, Matusik, Garg, Macklin, "Accelerated policy learning with parallel
 differentiable simulation", ICLR 2022. Equations (4) to (7) and algorithm 1.
 
-DEPARTS in three points, without which policies of tasks that terminate learn to fall fast: a termination is a
-jump of the return, so that the gradient of the rewards before it does not contain it.
+DEPARTS in three points, without which policies of tasks that terminate learn to fall fast, or to stand still.
+A termination is a jump of the return, which the gradient of the rewards before it does not contain.
 
 - The critic is fitted to zero at terminal observations, and the objective of the policy contains its value
   there. The gradient of this value leads away from the border.
