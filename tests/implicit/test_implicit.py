@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from torch import Tensor
 
 import torchsko as ts
-from tests.strategies import ALL_KINDS, mechanisms, random_mechanism, with_fluid
+from tests.strategies import (
+    ALL_KINDS,
+    mechanisms,
+    random_mechanism,
+    with_flexible_link,
+    with_fluid,
+)
 from torchsko import algorithms
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.fields import PARAMETERS
@@ -135,18 +141,20 @@ FIELDS = [name for name, kind in get_type_hints(Mechanism).items() if kind is Te
 
 
 def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
-    """A mechanism with a joint of every kind and a coupled joint, and a function that calls its verbs."""
+    """A mechanism with joints of all kinds, a coupled joint and modes; a function that calls its verbs."""
     parents = [[-1, 0, 1, 1, -1, 4, 2, 4, 7, 3][k % 10] for k in range(len(ALL_KINDS))]
     couplings = {ALL_KINDS.index("helical"): {ALL_KINDS.index("revolute"): 0.7}}
     mech = random_mechanism(list(ALL_KINDS), parents, 4, armature=True, couplings=couplings)
+    mech = with_flexible_link(mech, mech.body_names[2])
     mech = with_fluid(mech, (0, 3), torch.Generator().manual_seed(0))
     return mech, mech
 
 
 def fused_robot() -> tuple[ts.fused.FusedMechanism, ts.Mechanism]:
-    """A mechanism with a spring, a pitch, a coupling and a quaternion, whose parameters are all inputs."""
+    """A mechanism with a spring, pitch, coupling, quaternion and modes, with all parameters as inputs."""
     kinds = ["revolute", "helical", "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 0], 4, armature=True, couplings={1: {0: 0.7}})
+    mech = with_flexible_link(mech, mech.body_names[2])
     mech = with_fluid(mech, (0, 2), torch.Generator().manual_seed(0))
     return ts.fuse(mech, inputs=FIELDS), mech
 

@@ -218,6 +218,7 @@ NOT_IN_MJCF = {
     "Actuator.efficiency", "Actuator.no_load_speed", "Actuator.stall",  # of the builder; named in MJCF
     "FileActuators.unused", "FileMetadata.unused_tendons",  # notes
     "SolverOptions.end_of_step",  # named in MJCF
+    "modal_damping", "modal_stiffness",  # of flexible bodies, which files refuse
 }  # fmt: skip
 """Fields that a robot of an MJCF file does not have."""
 
