@@ -227,6 +227,7 @@ def test_gradients_of_a_held_robot_are_differences_of_solutions():
     agree(slope[None], ((ends[0] - ends[1]) / (2 * h))[None], 1e-6)
 
 
+@pytest.mark.nightly
 def test_placements_of_held_frames_have_gradients():
     """A weld at a given pose, whose position moves the whole robot."""
     trunk = DOG.frame_names[0]

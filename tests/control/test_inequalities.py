@@ -148,6 +148,7 @@ def test_projections_are_the_nearest_points_of_the_cone():
     assert (y[..., 1:].norm(dim=-1) <= y[..., 0] + 1e-12).all() and (one[:, :2] >= 0).all()
 
 
+@pytest.mark.nightly
 def test_samples_with_inequalities_are_independent_and_have_kernels():
     q, qd, u, height = task(2)
     options = {"max_iterations": 8, "tolerance": 1e-3}

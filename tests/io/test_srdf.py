@@ -83,6 +83,7 @@ def test_invalid_files_are_refused_by_name(text, said):
         ts.load(CART, srdf=text, strict=True)
 
 
+@pytest.mark.nightly
 def test_a_body_comes_to_rest_on_a_ground_of_a_given_height():
     drop = CART.replace('<axis xyz="1 0 0"/>', '<axis xyz="0 0 1"/>', 1)
     mech = ts.load(drop, ground=-0.5)
