@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import resource
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from cases import floating_humanoid
 from closed_chains import stewart
 from quadratic import law, soles, standing_humanoid
 from report import origin
+from timing import processor_time
 from torch import Tensor
 
 import torchsko as ts
@@ -72,12 +72,6 @@ CASES: dict[str, Callable[[], Run]] = {
     "delta": lambda: rollout(delta()),
     "stewart": lambda: rollout(stewart().builder.build()),
 }
-
-
-def processor_time() -> float:
-    """Seconds of this process and of its ended children."""
-    usage = (resource.getrusage(x) for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(x.ru_utime + x.ru_stime for x in usage)
 
 
 def print_build(name: str, call: Callable[[], Any]) -> Any:

@@ -9,13 +9,13 @@ a hand: goals of one priority, then with a posture of a later priority. Starts a
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 from pathlib import Path
 
 import pinocchio as pin
 import torch
 from report import origin
+from timing import processor_time
 
 import torchsko as ts
 from torchsko.control import CenterOfMassGoal, FrameGoal, Goal, PostureGoal
@@ -39,12 +39,6 @@ def problem(starts: int) -> tuple[ts.Mechanism, torch.Tensor, list[Goal], Postur
     return mech, ts.integrate(mech, q, away), goals, PostureGoal(q, 0.1, priority=1)
 
 
-def processor_seconds() -> float:
-    """Of this process and of its compilers."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=256)
@@ -59,9 +53,9 @@ def main() -> None:
         ("feet, center, hand", goals),
         ("and a later posture", [*goals, posture]),
     ):
-        fast, begin = ts.fuse(mech), processor_seconds()
+        fast, begin = ts.fuse(mech), processor_time()
         found = ts.inverse_kinematics(fast, start, chosen)
-        build, best = processor_seconds() - begin, float("inf")
+        build, best = processor_time() - begin, float("inf")
         for _ in range(args.calls):
             begin = time.process_time()
             found = ts.inverse_kinematics(fast, start, chosen)

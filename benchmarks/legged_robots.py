@@ -13,11 +13,11 @@ best policy is judged in ``mj_step`` by 16 episodes without noise:
 """
 
 import argparse
-import resource
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
+from timing import processor_time
 
 import torchsko as ts
 from torchsko.envs.blocks import base_velocity, projected_gravity
@@ -119,20 +119,14 @@ def in_mujoco(env, policy, seed):
     return f"errors {', '.join(means)}; {falls} falls"
 
 
-def clock():
-    """Processor time of this process and its compilers [s]."""
-    used = (resource.getrusage(x) for x in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(x.ru_utime + x.ru_stime for x in used)
-
-
 def one_run(args, seed):
     """Train and judge a policy."""
-    began = clock()
+    began = processor_time()
     name = standing() if args.task == "Humanoid-v5" else args.task
     env = ts.envs.make(name, args.num_envs, seed=seed, dtype=torch.float32)
     run = Run.begin(ts.envs.SHAC(**CommandedWalk.shac_options).learner(env, seed, Processes()))
     budget, printed = 60 * args.minutes, 0.0
-    while (seconds := clock() - began) < budget:
+    while (seconds := processor_time() - began) < budget:
         run.seconds = seconds
         run.advance(seconds / budget)
         if seconds - printed > 20:

@@ -269,18 +269,16 @@ def test_28_swings_up_without_training(tmp_path):
 
 
 @pytest.mark.nightly
-def test_29_trains_through_gymnasium(tmp_path):
-    pytest.importorskip("gymnasium")
-    out = run("29_ppo_through_gymnasium.py", tmp_path)
-    first, last = map(float, re.search(r": (\d+) at first, (\d+)", out).groups())
-    assert last > 10 * first
-
-
-@pytest.mark.nightly
-def test_30_trains_by_an_algorithm_of_torchrl(tmp_path):
-    pytest.importorskip("torchrl")
-    out = run("30_sac_of_torchrl.py", tmp_path)
-    first, last = map(float, re.search(r"return (\d+) at first, (\d+)", out).groups())
+@pytest.mark.parametrize(
+    ("script", "needed", "result"),
+    [
+        ("29_ppo_through_gymnasium.py", "gymnasium", r": (\d+) at first, (\d+)"),
+        ("30_sac_of_torchrl.py", "torchrl", r"return (\d+) at first, (\d+)"),
+    ],
+)
+def test_29_and_30_train_by_other_libraries(script, needed, result, tmp_path):
+    pytest.importorskip(needed)
+    first, last = map(float, re.search(result, run(script, tmp_path)).groups())
     assert last > 10 * first
 
 

@@ -278,7 +278,7 @@ def test_an_evaluation_in_mujoco_has_the_terrain_of_each_start():
     env = ts.envs.make("QuadrupedRough", 2)
     params = env.reset().params
     places = torch.tensor([[0.0, 0.0], [1.234, -2.468], [-4.5, 3.3]], dtype=torch.float64)
-    for row, model in enumerate(_models(env, params, 2, Change())):
+    for row, model in enumerate(_models(env, params, 2, [Change()])):
         world = env._kernels.world(env.mech, {HEIGHTS: params[HEIGHTS][row]})
         data = mujoco.MjData(model)
         data.qpos[0] = 5.5  # away from the rays

@@ -21,8 +21,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_poses import Pose
-from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
@@ -30,7 +28,7 @@ from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.frame import Frame, with_frames
-from torchsko.verbs.frames import check_reference, frame_jacobian, frame_poses
+from torchsko.verbs.frames import check_reference, frame_jacobian, frame_pose
 
 
 @verb(shapes={"force": (6,)})
@@ -75,7 +73,7 @@ def external_force(
             f"Choose a frame of a body: {', '.join(map(repr, mech.body_names[:3]))}, say.",
         )
     if reference != "body":
-        R, r = _pose(placed, q, k)
+        R, r = frame_pose(mech, q, frame)
         moment, push = force.split(3, -1)
         if reference == "world":
             moment = moment - cross(r, push)
@@ -112,13 +110,6 @@ def external_force_derivative(
     angular, linear = J[..., :3, :], J[..., 3:, :]
     moment, push = force.split(3, -1)
     if reference == "world":
-        placed, (k,) = with_frames(mech, frame, q=q)
-        moment = moment - cross(_pose(placed, q, k).position, push)
+        moment = moment - cross(frame_pose(mech, q, frame).position, push)
     turned = angular.mT @ skew(moment) @ angular + linear.mT @ skew(push) @ angular
     return turned + angular.mT @ skew(push) @ linear if reference == "world" else turned
-
-
-def _pose(mech: Mechanism, q: Tensor, k: int) -> Pose:
-    """Pose of a frame by its index."""
-    R, r = frame_poses(Kinematics.of(mech, q), [k])
-    return Pose(R[..., 0, :, :], r[..., 0, :])

@@ -13,7 +13,7 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.validation import check_batch
-from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
+from torchsko.spatial.rotation import matrix_exp
 from torchsko.utils.concrete_values import concrete_values
 
 Range = Sequence[float | Tensor]
@@ -74,7 +74,7 @@ def _varied(
     if field == "inertia":
         return {field: _stretched(value, draw)}
     if variation == "rotation":
-        R = unit_quaternion_to_matrix(quaternion_exp(draw))
+        R = matrix_exp(draw)
         turned = (R @ value[..., None])[..., 0] if field == "axis" else value @ R
         return {field: turned}
     return {field: value * draw if variation == "factor" else value + draw}

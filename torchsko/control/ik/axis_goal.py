@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchsko.control.ik.goal import BoundGoal, Goal, GoalRows, GoalState, weight_rows
+from torchsko.control.ik.goal import (
+    BoundGoal,
+    FrameBoundGoal,
+    FrameBoundRows,
+    GoalState,
+    weight_rows,
+)
 from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.validation import check_placement
@@ -18,7 +24,7 @@ from torchsko.verbs.frame import Frame
 
 
 @dataclass(frozen=True, eq=False)
-class AxisGoal(Goal):
+class AxisGoal(FrameBoundGoal):
     """An axis of a frame points in a direction; the frame may turn about it.
 
     Attributes:
@@ -52,11 +58,6 @@ class AxisGoal(Goal):
     def __post_init__(self) -> None:
         self.check_priority()
 
-    @property
-    def frames(self) -> tuple[str | Frame, ...]:
-        """The frame, and that relative to which it moves."""
-        return (self.frame,) if self.relative_to is None else (self.frame, self.relative_to)
-
     def bind(self, mech: Mechanism, frames: Sequence[str]) -> BoundGoal:
         """See `Goal`."""
         batches, tensors = {}, []
@@ -65,26 +66,13 @@ class AxisGoal(Goal):
             unit, batches[f"the {what}"] = unit_vector(mech, what, getattr(self, part))
             tensors.append(unit)
         weight, more = weight_rows(mech, f"weight of the axis of {self.frame!r}", self.weight, 3)
-        rows = AxisGoalRows(frames[0], frames[1] if len(frames) > 1 else None)
+        rows = AxisGoalRows(*frames)
         return BoundGoal(rows, (*tensors, weight), ((3,), (3,), (3,)), batches | more)
 
 
 @dataclass(frozen=True)
-class AxisGoalRows(GoalRows):
-    """Rows of an `AxisGoal`.
-
-    Attributes:
-        frame: name of the frame.
-        base: name of the frame relative to which it moves; None for the inertial frame.
-    """
-
-    frame: str
-    base: str | None
-
-    @property
-    def num_rows(self) -> int:
-        """Three, of rank two."""
-        return 3
+class AxisGoalRows(FrameBoundRows):
+    """Rows of an `AxisGoal`."""
 
     def error(self, at: GoalState, *tensors: Tensor) -> Tensor:
         """The direction less the axis."""

@@ -11,7 +11,14 @@ from typing import Any
 
 from torch import Tensor
 
-from torchsko.control.ik.goal import BoundGoal, Goal, GoalRows, GoalState, join_rows, weight_rows
+from torchsko.control.ik.goal import (
+    BoundGoal,
+    FrameBoundGoal,
+    FrameBoundRows,
+    GoalState,
+    join_rows,
+    weight_rows,
+)
 from torchsko.control.joint_space.gains import Batches, check_gain_pair
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
@@ -23,7 +30,7 @@ from torchsko.verbs.frame import Frame
 
 
 @dataclass(frozen=True, eq=False)
-class FrameGoal(Goal):
+class FrameGoal(FrameBoundGoal):
     """A frame reaches a pose, a position, an orientation, or some coordinates of them.
 
     Attributes:
@@ -68,11 +75,6 @@ class FrameGoal(Goal):
         check_rotation(f"rotation of the target of {self.frame!r}", R)
         check_position(f"position of the target of {self.frame!r}", r)
 
-    @property
-    def frames(self) -> tuple[str | Frame, ...]:
-        """The frame, and that relative to which it moves."""
-        return (self.frame,) if self.relative_to is None else (self.frame, self.relative_to)
-
     def bind(self, mech: Mechanism, frames: Sequence[str]) -> BoundGoal:
         """See `Goal`."""
         pair, parts = target_pair(self.frame, self.target), ("rotation", "position")
@@ -88,27 +90,24 @@ class FrameGoal(Goal):
             tensors.append(x)
             shapes.append(shape)
             weights.append(factors)
-        rows = FrameGoalRows(frames[0], frames[1] if len(frames) > 1 else None,
-                             pair[0] is not None, pair[1] is not None)  # fmt: skip
+        has_rotation, has_position = (x is not None for x in pair)
+        rows = FrameGoalRows(*frames, has_rotation=has_rotation, has_position=has_position)
         shapes.append((rows.num_rows,))
         return BoundGoal(rows, (*tensors, join_rows(weights)), tuple(shapes), batches)
 
 
 @dataclass(frozen=True)
-class FrameGoalRows(GoalRows):
+class FrameGoalRows(FrameBoundRows):
     """Rows of a `FrameGoal`.
 
     Attributes:
-        frame: name of the frame.
-        base: name of the frame relative to which it moves; None for the inertial frame.
+        frame, base: see `FrameBoundRows`.
         has_rotation: whether the rotation counts.
         has_position: whether the position counts.
     """
 
-    frame: str
-    base: str | None
-    has_rotation: bool
-    has_position: bool
+    has_rotation: bool = True
+    has_position: bool = True
 
     @property
     def num_rows(self) -> int:

@@ -144,6 +144,41 @@ class Goal(ABC):
             )
 
 
+class FrameBoundGoal(Goal):
+    """A goal for a frame, in the inertial frame or relative to another frame.
+
+    Attributes:
+        frame: a name of ``mech.frame_names``, or a `Frame`.
+        relative_to: frame in which the target is given, and which may move; None for the inertial frame.
+    """
+
+    frame: str | Frame
+    relative_to: str | Frame | None
+
+    @property
+    def frames(self) -> tuple[str | Frame, ...]:
+        """The frame, and that relative to which it moves."""
+        return (self.frame,) if self.relative_to is None else (self.frame, self.relative_to)
+
+
+@dataclass(frozen=True)
+class FrameBoundRows(GoalRows):
+    """Three rows of a goal for a frame.
+
+    Attributes:
+        frame: name of the frame.
+        base: name of the frame relative to which it moves; None for the inertial frame.
+    """
+
+    frame: str
+    base: str | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Three; those of directions have rank two."""
+        return 3
+
+
 def weight_rows(mech: Mechanism, what: str, weight: Any, n: int) -> tuple[Tensor, Batches]:
     """A weight as a tensor of n rows, and its batch dimensions.
 

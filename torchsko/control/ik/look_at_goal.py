@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ik.axis_goal import unit_vector
-from torchsko.control.ik.goal import BoundGoal, Goal, GoalRows, GoalState, weight_rows
+from torchsko.control.ik.goal import (
+    BoundGoal,
+    FrameBoundGoal,
+    FrameBoundRows,
+    GoalState,
+    weight_rows,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position
 from torchsko.mechanism.validation import check_placement
@@ -24,7 +30,7 @@ from torchsko.verbs.frame import Frame
 
 
 @dataclass(frozen=True, eq=False)
-class LookAtGoal(Goal):
+class LookAtGoal(FrameBoundGoal):
     """An axis of a frame, such as the optical axis of a camera, points from its origin to a point.
 
     Attributes:
@@ -59,11 +65,6 @@ class LookAtGoal(Goal):
         self.check_priority()
         check_position(f"point that {self.frame!r} looks at", self.point)
 
-    @property
-    def frames(self) -> tuple[str | Frame, ...]:
-        """The frame, and that relative to which it moves."""
-        return (self.frame,) if self.relative_to is None else (self.frame, self.relative_to)
-
     def bind(self, mech: Mechanism, frames: Sequence[str]) -> BoundGoal:
         """See `Goal`."""
         what = f"point that {self.frame!r} looks at"
@@ -74,26 +75,13 @@ class LookAtGoal(Goal):
         what = f"axis of {self.frame!r}"
         axis, batches[f"the {what}"] = unit_vector(mech, what, axis)
         weight, more = weight_rows(mech, f"weight of the axis of {self.frame!r}", self.weight, 3)
-        rows = LookAtGoalRows(frames[0], frames[1] if len(frames) > 1 else None)
+        rows = LookAtGoalRows(*frames)
         return BoundGoal(rows, (self.point, axis, weight), ((3,), (3,), (3,)), batches | more)
 
 
 @dataclass(frozen=True)
-class LookAtGoalRows(GoalRows):
-    """Rows of a `LookAtGoal`.
-
-    Attributes:
-        frame: name of the frame.
-        base: name of the frame relative to which it moves; None for the inertial frame.
-    """
-
-    frame: str
-    base: str | None
-
-    @property
-    def num_rows(self) -> int:
-        """Three, of rank two."""
-        return 3
+class LookAtGoalRows(FrameBoundRows):
+    """Rows of a `LookAtGoal`."""
 
     def error(self, at: GoalState, *tensors: Tensor) -> Tensor:
         """The direction of the point less the axis."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.control.ilqr.trajectory import SolverState, penalty_cost
+from torchsko.control.ilqr.trajectory import SolverState, next_multipliers, penalty_cost
 
 MIN_PENALTY, MAX_PENALTY = 1e-6, 10.0
 """Bounds of the first penalty, in units of cost per square of a value."""
@@ -43,7 +43,7 @@ def complementarity(
     """Largest violation of inequalities or of their complementarity, `[*batch]`."""
     if not problem.num_rows:
         return torch.zeros_like(penalty)
-    y = problem.project(multipliers - penalty[..., None] * values)
+    y = next_multipliers(problem, values, multipliers, penalty)
     return (y - multipliers).abs().amax(-1).amax(0) / penalty
 
 
@@ -57,7 +57,7 @@ def update_multipliers(
     updated = (state.gradient <= state.inner) & closed & ~state.converged
     old = state.values, state.multipliers, state.penalty
     violation = complementarity(problem, *old)
-    y = problem.project(state.multipliers - state.penalty[..., None] * state.values)
+    y = next_multipliers(problem, *old)
     multipliers = torch.where(updated[..., None], y, state.multipliers)
     grows = updated & (violation > MIN_REDUCTION * state.violation)
     penalty = torch.where(grows, PENALTY_FACTOR * state.penalty, state.penalty)

@@ -96,13 +96,20 @@ def _padded(problem: OptimalControl, found: Sequence[Tensor]) -> Tensor:
     return torch.nn.functional.pad(values, (0, problem.num_rows - values.shape[-1]))
 
 
+def next_multipliers(
+    problem: OptimalControl, values: Tensor, multipliers: Tensor, penalty: Tensor
+) -> Tensor:
+    """The estimate y of multipliers; see `torchsko.control.ilqr.inequalities`."""
+    return problem.project(multipliers - penalty[..., None] * values)
+
+
 def penalty_cost(
     problem: OptimalControl, values: Tensor, multipliers: Tensor, penalty: Tensor
 ) -> Tensor:
     """Cost of inequalities in the augmented Lagrangian, `[*batch]`."""
     if not problem.num_rows:
         return torch.zeros_like(penalty)
-    y = problem.project(multipliers - penalty[..., None] * values)
+    y = next_multipliers(problem, values, multipliers, penalty)
     return (y.square() - multipliers.square()).sum(-1).sum(0) / (2 * penalty)
 
 

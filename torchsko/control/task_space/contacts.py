@@ -86,14 +86,15 @@ class Contact:
 
     def __post_init__(self) -> None:
         """Check the numbers and the axes."""
-        for name, example in (("friction", 0.7), ("damping", 20.0), ("force_weight", 1e-3)):
+        of_squares = "Weights of squares are not negative."
+        for name, example, meaning in (
+            ("friction", 0.7, MEANING), ("damping", 20.0, MEANING), ("force_weight", 1e-3, of_squares),
+        ):  # fmt: skip
             value = getattr(self, name)
             if not is_nonnegative(value):
                 raise MechanismError(
                     f"the {name} of the contact at {self.frame!r} is {value!r}.",
-                    f"{MEANING}"
-                    if name != "force_weight"
-                    else "Weights of squares are not negative.",
+                    meaning,
                     f"Pass {name}={example}, say.",
                 )
         check_rotation(f"axes of the contact at {self.frame!r}", self.axes)

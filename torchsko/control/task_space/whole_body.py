@@ -22,7 +22,7 @@ about 1e-4. Joint limits are those of a control barrier function with two equal 
     \ddot q \le \alpha^2 (q_{max} - q) - 2 \alpha \dot q, \qquad
     \ddot q \le \alpha (\dot q_{max} - \dot q),
 
-and likewise from below, which never contradict each other within the limits.
+and bounds from below of this form. Within the limits they never contradict each other.
 
 Reference: A. Del Prete, N. Mansard, O. Ramos, O. Stasse, F. Nori, *Implementing torque control with
 high-ratio gear boxes and without joint-torque sensors*, International Journal of Humanoid Robotics 13(1),
@@ -332,9 +332,7 @@ def _joint_bounds(
 
 def _is_single(mech: Mechanism, joint: str) -> bool:
     """True for a joint of one coordinate and one dof."""
-    return all(
-        len(range(*x.indices(10**9))) == 1 for x in (mech.dof_slice(joint), mech.q_slice(joint))
-    )
+    return all(x.stop - x.start == 1 for x in (mech.dof_slice(joint), mech.q_slice(joint)))
 
 
 def _split_dofs(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:

@@ -183,7 +183,7 @@ def _by_mujoco(
     """Episodes of all robots at once: ``mj_step`` takes the place of `World.step`."""
     task, n = env.task, starts * len(changes)
     start = env.reset(starts, seed=seed)
-    models = [model for change in changes for model in _models(env, start.params, starts, change)]
+    models = _models(env, start.params, starts, changes)
     if models[0].nu != len(env.world.actuators.names if env.world.actuators else ()):
         raise MechanismError(
             f"{env.mech.name!r} has other actuators in MuJoCo than in the task.",
@@ -229,19 +229,20 @@ def _by_mujoco(
 
 
 def _models(
-    env: Environment, params: Mapping[str, Tensor], starts: int, change: Change
+    env: Environment, params: Mapping[str, Tensor], starts: int, changes: Sequence[Change]
 ) -> list[Any]:
-    """A model of MuJoCo for each start, with its terrain."""
+    """A model of MuJoCo for each change and start, with the terrain of the start."""
     mujoco, heights = require("mujoco", "envs"), params.get(HEIGHTS)
     mechs = [env.mech] if heights is None else [_with_terrain(env.mech, x) for x in heights]
-    models = []
+    models: list[list[Any]] = [[] for _ in changes]
     for mech in mechs:
         with TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", RobotFileWarning)  # of parts that do not act
             save(mech, path := Path(folder) / "robot.xml")
-            models.append(mujoco.MjModel.from_xml_path(str(path)))
-        _apply(models[-1], change, env.task)
-    return models * (starts // len(models))
+            for found, change in zip(models, changes, strict=True):
+                found.append(mujoco.MjModel.from_xml_path(str(path)))
+                _apply(found[-1], change, env.task)
+    return [model for found in models for model in found * (starts // len(found))]
 
 
 def _with_terrain(mech: Mechanism, heights: Tensor) -> Mechanism:

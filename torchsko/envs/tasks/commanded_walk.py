@@ -2,7 +2,7 @@
 
 Each term of the reward has a useful gradient everywhere. Errors of velocity count in proportion:
 exp(-error^2) of Rudin et al. 2021, "Learning to walk in minutes using massively parallel deep reinforcement
-learning", is flat far from the command. A clock says when a foot is up, since air times of feet jump at
+learning", is flat far from the command. A clock determines when a foot is up, since air times of feet jump at
 contact (Siekmann et al. 2021, "Sim-to-real learning of all common bipedal gaits via periodic reward
 composition").
 """

@@ -3,8 +3,7 @@
 Arrays of loops over rows are read where they are if their columns lie in memory at equal distances from row
 to row: in the outputs of an earlier loop, or among the inputs of the loop body that contains the loop. Long
 runs of invariant inputs of other loops are read where they are as well, and so are the matrices of dense
-operations. An array of constants is a constant
-of the code. All other inputs are copied.
+operations. An array of constants is a constant of the code. All other inputs are copied.
 """
 
 from __future__ import annotations

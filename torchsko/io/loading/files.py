@@ -134,7 +134,7 @@ def load(
                 if value is not None:
                     raise MechanismError(
                         f"{option} was given with an MJCF file.",
-                        "An MJCF file has keyframes, excluded pairs and planes of its own.",
+                        "An MJCF file contains keyframes, excluded pairs and planes.",
                         "Write them to the file, as <key>, <exclude> and <geom>.",
                     )
             return from_mujoco(

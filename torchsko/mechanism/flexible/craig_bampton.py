@@ -67,7 +67,8 @@ def reduce_model(
     """Craig-Bampton reduction of a model with 3 or 6 degrees of freedom per node, ordered by node."""
     k = len(positions)
     d = len(mass) // k
-    free = np.setdiff1d(np.arange(k * d).reshape(k, d), np.arange(k * d).reshape(k, d)[list(root)])
+    numbers = np.arange(k * d).reshape(k, d)
+    free = np.setdiff1d(numbers, numbers[list(root)])
     maps = {name: _marker_map(positions, nodes, d) for name, nodes in markers.items()}
     rows = np.concatenate([np.zeros((0, k * d)), *(rows for _, rows in maps.values())])[:, free]
     V = np.zeros((k * d, len(_row_basis(rows)) + modes))

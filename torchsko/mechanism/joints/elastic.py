@@ -16,8 +16,7 @@ from torchsko.spatial.rotation import (
     angular_accel_bias,
     angular_velocity,
     cross,
-    quaternion_exp,
-    unit_quaternion_to_matrix,
+    matrix_exp,
 )
 from torchsko.utils.shapes import matvec
 
@@ -82,7 +81,7 @@ class Elastic(JointType):
         if not self.turning:
             return None, shift
         rotvec = matvec(constants["slope"], q)
-        return unit_quaternion_to_matrix(quaternion_exp(rotvec)), shift
+        return matrix_exp(rotvec), shift
 
     def joint_map(self, constants: Constants) -> Tensor:
         """Slopes and shapes."""
@@ -97,7 +96,7 @@ class Elastic(JointType):
             return torch.cat([torch.zeros_like(shape), shape], -2).mT
         slope = constants["slope"]
         rotvec = matvec(slope, q)
-        turn = unit_quaternion_to_matrix(quaternion_exp(rotvec))
+        turn = matrix_exp(rotvec)
         angular = angular_velocity(rotvec[..., None, :], slope.mT)
         return torch.cat([angular, shape.mT @ turn], -1)
 
@@ -108,7 +107,7 @@ class Elastic(JointType):
             return torch.cat([torch.zeros_like(linear), linear], -1)
         slope = constants["slope"]
         rotvec, rate = matvec(slope, q), matvec(slope, qd)
-        turn = unit_quaternion_to_matrix(quaternion_exp(rotvec))
+        turn = matrix_exp(rotvec)
         velocity = matvec(constants["shape"] + _slopes_of_shapes(constants, q), qd)
         spin = angular_velocity(rotvec, rate)
         linear, velocity = (matvec(turn.mT, x) for x in (linear, velocity))

@@ -41,9 +41,9 @@ class Springs(PassiveTerm):
     def derivatives(self, state: Kinematics) -> tuple[Tensor | None, Tensor | None]:
         """The tangents of all joints."""
         mech, tangent = state.mech, spring_tangent(state.tree, state.tree_q)
-        return tangent + modal_matrix(
-            mech, mech.modal_stiffness
-        ) if mech.num_modes else tangent, None
+        if mech.num_modes:
+            tangent = tangent + modal_matrix(mech, mech.modal_stiffness)
+        return tangent, None
 
     def energy(self, state: Kinematics) -> Tensor | None:
         """Energy of the deflections."""
