@@ -63,6 +63,10 @@ from torchsko.implicit.loop import iterate as iterate
 from torchsko.integrators.contact_integrator import ContactStep as ContactStep
 from torchsko.integrators.trajectory import Trajectory as Trajectory
 from torchsko.io.builder import MechanismBuilder as MechanismBuilder
+from torchsko.io.finite_elements.finite_element_model import (
+    FiniteElementModel as FiniteElementModel,
+)
+from torchsko.io.finite_elements.read_calculix import load_finite_elements as load_finite_elements
 from torchsko.io.loading.build import build_mechanism as build_mechanism
 from torchsko.io.loading.files import load as load
 from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco
