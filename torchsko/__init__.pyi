@@ -73,7 +73,7 @@ from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.file_data.sensor import Sensor as Sensor
 from torchsko.mechanism.flexible.flexible_body import FlexibleBody as FlexibleBody
-from torchsko.mechanism.flexible.flexible_body import Marker as Marker
+from torchsko.mechanism.flexible.marker import Marker as Marker
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint

@@ -38,28 +38,11 @@ from torchsko.mechanism.flexible.flexible_checks import (
     refuse_indefinite,
     refuse_marker_outside,
 )
+from torchsko.mechanism.flexible.frame_change import fields_at
+from torchsko.mechanism.flexible.marker import Marker
 
 REACH = 0.03
 """Largest displacement of a point in random states, relative to the size of the body."""
-
-
-@dataclass(frozen=True, eq=False)
-class Marker:
-    """A frame on a flexible body, to which joints attach.
-
-    Attributes:
-        point: origin in the body frame, undeformed, `[3]` [m].
-        rotation: marker to body coordinates, undeformed, `[3, 3]`; the identity by default.
-        shape: displacement of the origin per modal coordinate, `[3, n]`.
-        slope: rotation vector of the marker per modal coordinate, in body axes, `[3, n]`; zero by default.
-        second_order: second-order shapes of the origin, `[3, n, n]`; zero by default.
-    """
-
-    point: Any
-    shape: Any
-    slope: Any = None
-    rotation: Any = None
-    second_order: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,6 +315,28 @@ class FlexibleBody:
         rates = np.sqrt(np.maximum(squares, 0.0))
         C = root @ modes @ np.diag(2 * ratio * rates) @ modes.T @ root.T
         return replace(self, damping=(C + C.T) / 2)
+
+    def framed_at(self, marker: str, *, origin: str = "origin") -> FlexibleBody:
+        """The body whose frame is one of its markers, at which a joint then moves it.
+
+        Displacements are relative to the marker, exact to second order in the modal coordinates. Modal
+        coordinates, stiffness and damping stay the same, and so do the frequencies of the free body.
+
+        Args:
+            marker: name of the marker that becomes the frame.
+            origin: name of a new marker at the old frame.
+
+        Raises:
+            MechanismError: if there is no marker of this name, or another one named `origin`.
+
+        Example:
+            >>> import torchsko as ts
+            >>> beam = ts.FlexibleBody.beam(1.0, 0.5, EI_y=2.0, shapes=(2, 0))
+            >>> turned = beam.framed_at("tip", origin="root")
+            >>> turned, float(turned.markers["root"].point[0])
+            (FlexibleBody(6 points, 2 modes: y1, y2; markers root), -1.0)
+        """
+        return replace(self, **fields_at(self, marker, origin))
 
     def modal_mass(self) -> Array:
         """Mass matrix of the modal coordinates at zero deflection, `[n, n]`."""
