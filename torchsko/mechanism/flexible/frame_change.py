@@ -11,7 +11,7 @@ which is expanded to second order in the modal coordinates, the order of all dis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,9 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.flexible.beam_shapes import Array
 from torchsko.mechanism.flexible.marker import Marker, PointMotion
 
-if TYPE_CHECKING:
-    from torchsko.mechanism.flexible.flexible_body import FlexibleBody
 
-
-def fields_at(body: FlexibleBody, marker: str, origin: str) -> dict[str, Any]:
-    """Fields of a body whose frame is one of its markers, with a marker `origin` at the old frame."""
+def fields_at(body: Any, marker: str, origin: str) -> dict[str, Any]:
+    """Fields of a `FlexibleBody` whose frame is one of its markers; `origin` is a marker at the old one."""
     if marker not in body.markers:
         raise MechanismError(*unknown_name("marker", marker, tuple(body.markers)))
     frame, n = body.markers[marker], len(body.modes)
