@@ -53,10 +53,10 @@ def load_finite_elements(path: str | os.PathLike[str]) -> FiniteElementModel:
     Example:
         >>> import tempfile, pathlib, torchsko as ts
         >>> job = pathlib.Path(tempfile.mkdtemp()) / "job.inp"
-        >>> _ = job.write_text("*NODE, NSET=ALL\\n1, 0, 0, 0\\n2, 0, 0, 0.5\\n")
-        >>> _ = job.with_suffix(".dof").write_text("".join(f"{n}.{i}\\n" for n in (1, 2) for i in (1, 2, 3)))
+        >>> _ = job.write_text("*NODE, NSET=ALL\n1, 0, 0, 0\n2, 0, 0, 0.5\n")
+        >>> _ = job.with_suffix(".dof").write_text("".join(f"{n}.{i}\n" for n in (1, 2) for i in (1, 2, 3)))
         >>> for ending in (".sti", ".mas"):
-        ...     text = "".join(f"{k} {k} 2.0\\n" for k in range(1, 7))
+        ...     text = "".join(f"{k} {k} 2.0\n" for k in range(1, 7))
         ...     _ = job.with_suffix(ending).write_text(text)
         >>> model = ts.load_finite_elements(job)
         >>> model.mass.shape, model.indices("all")
@@ -115,7 +115,7 @@ class _Deck:
         if not name or target.parent != self.folder or depth:
             raise RobotFileError(
                 f"line {line}: *INCLUDE of {name!r}.",
-                "A file may include files of its own folder, which include no others.",
+                "A file may include files of its own folder, and these none.",
                 "Copy the file into that folder, or insert its text.",
             )
         self.read(target, depth + 1)
