@@ -35,7 +35,7 @@ BEAM_NUMBERS = ("length", "density", "EI_y", "EI_z", "GJ", "polar_inertia")
 MAX_MODES = 64
 """Largest number of modes of a flexible link."""
 
-MAX_ENTRIES = 5_000_000
+MAX_ENTRIES = 3_000_000
 """Largest number of second-order shapes of all points of a file, which bounds memory."""
 
 POINT = {"shape": (3, -1), "slope": (3, -1), "second_order": (3, -1, -1), "inertia": (3, 3)}
