@@ -195,6 +195,7 @@ REFUSED = {
     "stiffness.*not symmetric": {"stiffness": [[1, 0.1], [0, 1]]},
     "stiffness.*eigenvalue -1": {"stiffness": [[1, 2], [2, 1]]},
     "'far'.*outside": {"markers": {"far": ts.Marker((2, 0, 0), np.zeros((3, 2)))}},
+    "marker has the name '7'": {"markers": {"7": ts.Marker((1, 0, 0), np.zeros((3, 2)))}},
     r"masses.*shape \[2\]": {"masses": [1, 2]},
 }
 

@@ -36,7 +36,7 @@ from torchsko.mechanism.flexible.flexible_checks import (
     refuse_beam,
     refuse_dependent_shapes,
     refuse_indefinite,
-    refuse_marker_outside,
+    refuse_marker,
 )
 from torchsko.mechanism.flexible.frame_change import fields_at
 from torchsko.mechanism.flexible.marker import Marker
@@ -69,7 +69,7 @@ class FlexibleBody:
 
     Raises:
         MechanismError: for arrays of other shapes, shapes that are dependent, a stiffness or damping that is
-            not symmetric and positive semidefinite, or a marker outside the body.
+            not symmetric and positive semidefinite, or a marker outside the body or with a number as name.
 
     Example:
         >>> import torchsko as ts
@@ -134,7 +134,7 @@ class FlexibleBody:
             refuse_indefinite(name, getattr(self, name))
         corners = self._corners()
         for name, marker in markers.items():
-            refuse_marker_outside(name, marker.point, corners)
+            refuse_marker(name, marker.point, corners)
 
     def __repr__(self) -> str:
         return (
@@ -333,8 +333,8 @@ class FlexibleBody:
             >>> import torchsko as ts
             >>> beam = ts.FlexibleBody.beam(1.0, 0.5, EI_y=2.0, shapes=(2, 0))
             >>> turned = beam.framed_at("tip", origin="root")
-            >>> turned, float(turned.markers["root"].point[0])
-            (FlexibleBody(6 points, 2 modes: y1, y2; markers root), -1.0)
+            >>> turned.markers["root"].point.tolist()
+            [-1.0, 0.0, 0.0]
         """
         return replace(self, **fields_at(self, marker, origin))
 

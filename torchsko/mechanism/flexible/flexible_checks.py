@@ -113,12 +113,18 @@ def refuse_dependent_shapes(names: Sequence[str], columns: Array) -> None:
         )
 
 
-def refuse_marker_outside(name: str, point: Array, corners: Array) -> None:
-    """Refuse a marker away from the box of all points of its body.
+def refuse_marker(name: str, point: Array, corners: Array) -> None:
+    """Refuse a marker with the name of a point, or away from the box of all points of its body.
 
     Raises:
         MechanismError: names the marker and its position.
     """
+    if name.isdigit():
+        raise MechanismError(
+            f"a marker has the name {name!r}.",
+            "The mass points of a flexible link have numbers as names.",
+            "Pass a name with a letter.",
+        )
     low, high = corners.min(0), corners.max(0)
     slack = SLACK * (high - low).max()
     if ((point < low - slack) | (point > high + slack)).any():
