@@ -81,7 +81,7 @@ def test_the_stiffness_and_damping_of_an_elastic_gear_are_learned_from_its_motio
 
 def test_shapes_are_joint_parameters_of_points():
     mech = damped()
-    layer = ts.Dynamics(mech, {"beam/0.shape": ts.learn.Free()}, fused=False)
+    layer = ts.Dynamics(mech, {"beam/1.shape": ts.learn.Free()}, fused=False)
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
     layer(q, qd, torch.zeros_like(qd)).square().sum().backward()
     (parameter,) = layer.parameters()
