@@ -88,9 +88,7 @@ def table(runs):
             f"{task:15s} {algorithm:9s}  {minutes:7.2f}  {seed:4d}  {mean(last['mujoco']):13.0f}  "
             f"{min(last['mujoco']):5.0f}  {min(last['lengths']):8d}  {mean(last['here']):6.0f}"
         )
-    print(
-        "\nmeans over seeds: PPO, and SHAC in a fifth of the time, or up to 5 % more"
-    )
+    print("\nmeans over seeds: PPO, and SHAC in a fifth of the time, or up to 5 % more")
     for task in dict.fromkeys(task for task, *_ in runs):
         minutes = max((x[2] for x in runs if x[:2] == (task, "ppo")), default=0.0)
         ppo = [p[-1] for x, p in runs.items() if x[:3] == (task, "ppo", minutes)]
