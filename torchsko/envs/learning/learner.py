@@ -150,9 +150,10 @@ class Learner:
         loss.backward()
         self.processes.sum_gradients(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, limit)
+        is_finite = norm.isfinite()
         for x in parameters:
             if x.grad is not None:
-                x.grad.copy_(torch.where(norm.isfinite(), x.grad, 0.0))
+                x.grad.copy_(torch.where(is_finite, x.grad, 0.0))
         optimizer.step()
         return norm
 

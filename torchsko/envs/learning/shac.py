@@ -152,8 +152,8 @@ class ShacLearner(Learner):
         for epoch in range(options.critic_epochs):
             for rows in self.minibatches(number, epoch, options.critic_minibatches):
                 error = self.critic(observations[rows]) - targets[rows]
-                at_end = torch.where(is_terminal[rows], self.critic(ends[rows]), 0.0)
-                loss = share * (error.square() + at_end.square()).sum()
+                at_end = self.critic(ends[rows][is_terminal[rows]])
+                loss = share * (error.square().sum() + at_end.square().sum())
                 self.descend(self.critic_optimizer, loss, options.grad_norm)
                 losses.append(loss.detach())
         with torch.no_grad():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from torchsko.envs.mujoco_data import Links
 from torchsko.envs.random_numbers import Draws
 from torchsko.envs.task import Memory, Step, World
-from torchsko.envs.tasks.gymnasium_task import HealthyTask
+from torchsko.envs.tasks.gymnasium_task import SHORT_WINDOWS, HealthyTask
 from torchsko.mechanism.simulation_state import State
 from torchsko.verbs.frames import frame_pose
 
@@ -24,6 +25,7 @@ class Ant(HealthyTask):
     """
 
     name: ClassVar[str] = "Ant-v5"
+    shac_options: ClassVar[Mapping[str, Any]] = SHORT_WINDOWS
     num_hidden: ClassVar[int] = 2
     model: str = "ant.xml"
     frame_skip: int = 5

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from torchsko.errors import RobotFileWarning
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.utils.optional_dependencies import require
+
+SHORT_WINDOWS: Mapping[str, Any] = {"horizon": 8, "critic_epochs": 2, "critic_rate": 1e-3}
+"""Options of SHAC that change the policy more often. A hopper keeps standing with them."""
 
 
 @dataclass(frozen=True)

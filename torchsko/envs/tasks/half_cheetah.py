@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torchsko.envs.random_numbers import Draws
 from torchsko.envs.task import World
-from torchsko.envs.tasks.gymnasium_task import ForwardTask
+from torchsko.envs.tasks.gymnasium_task import SHORT_WINDOWS, ForwardTask
 from torchsko.mechanism.simulation_state import State
 
 
@@ -16,6 +17,7 @@ class HalfCheetah(ForwardTask):
     """HalfCheetah-v5. Options and their defaults are those of Gymnasium."""
 
     name: ClassVar[str] = "HalfCheetah-v5"
+    shac_options: ClassVar[Mapping[str, Any]] = SHORT_WINDOWS
     model: str = "half_cheetah.xml"
     frame_skip: int = 5
     ctrl_cost_weight: float = 0.1

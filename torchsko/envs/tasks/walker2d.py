@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchsko.envs.task import Memory, World
-from torchsko.envs.tasks.gymnasium_task import HealthyTask, is_within
+from torchsko.envs.tasks.gymnasium_task import SHORT_WINDOWS, HealthyTask, is_within
 from torchsko.mechanism.simulation_state import State
 
 
@@ -18,6 +19,7 @@ class Walker2d(HealthyTask):
     """Walker2d-v5. Options and their defaults are those of Gymnasium."""
 
     name: ClassVar[str] = "Walker2d-v5"
+    shac_options: ClassVar[Mapping[str, Any]] = SHORT_WINDOWS
     model: str = "walker2d_v5.xml"
     frame_skip: int = 4
     healthy_z_range: tuple[float, float] = (0.8, 2.0)
