@@ -35,12 +35,12 @@ def test_states_are_those_of_mujoco_with_the_file_of_the_task(name):
     g = torch.Generator().manual_seed(0)
     for _ in range(25):
         action = 2 * torch.rand(2, env.action_size, generator=g, dtype=torch.float64) - 1
-        state, transition = env.step(state, action)
         data.ctrl[:] = action[1]
         if isinstance(env.task, CommandedWalk):
-            stand = env.task.stand(env.world)
-            scale = stand.new_tensor(env.task.action_scale).repeat(len(env.task.feet))
-            data.ctrl[:] = stand + scale * action[1]
+            center = env.task.reference(env.world, {k: x[1] for k, x in state.memory.items()})
+            scale = center.new_tensor(env.task.action_scale).repeat(len(env.task.feet))
+            data.ctrl[:] = center + scale * action[1]
+        state, transition = env.step(state, action)
         mujoco.mj_step(model, data, nstep=env.task.frame_skip)
     assert not transition.diverged.any()
     assert_close(convert.q_to(state.physics.q)[1], torch.tensor(data.qpos), atol=1e-6, rtol=0)

@@ -30,7 +30,7 @@ from torchsko.verbs.frames import frame_pose
 class CommandedWalk(Task):
     """Joint targets follow commands of forward, sideward and turning velocity.
 
-    An action of 1 moves a target by ``action_scale`` from the standing pose. Commands change every
+    An action of 1 moves a target by ``action_scale`` from `reference`. Commands change every
     ``command_time`` seconds on average; every tenth one is to stand. Noise and pushes are off by default.
 
     Attributes:
@@ -94,6 +94,10 @@ class CommandedWalk(Task):
         """Joint targets of the standing pose, `[num_joints]` [rad]."""
         return world.mech.mass.new_tensor(self.standing)
 
+    def reference(self, world: World, memory: Memory) -> Tensor:
+        """Joint targets of the action 0, `[num_joints]` [rad]; by default the standing pose."""
+        return self.stand(world)
+
     def initial(self, world: World, draw: Draws) -> State:
         noise = draw.uniform(-self.start_noise, self.start_noise, self.num_joints)
         joints = self.stand(world) + noise
@@ -109,9 +113,9 @@ class CommandedWalk(Task):
     def advance(
         self, world: World, state: State, memory: Memory, action: Tensor
     ) -> tuple[State, Memory]:
-        stand, random = self.stand(world), world.disturbances
+        center, random = self.reference(world, memory), world.disturbances
         legs = self.num_joints // len(self.action_scale)
-        ctrl = scaled(action, stand, stand.new_tensor(self.action_scale * legs))
+        ctrl = scaled(action, center, center.new_tensor(self.action_scale * legs))
         f_ext = None
         if self.push_force:
             is_pushed = random["push_chance"] < world.dt / self.push_time

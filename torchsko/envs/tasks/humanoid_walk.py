@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
+from torchsko.envs.task import Memory, World
 from torchsko.envs.tasks.commanded_walk import CommandedWalk
 
 FEET = ("foot_left", "foot_right")
@@ -63,13 +67,18 @@ def _model() -> str:
 
 @dataclass(frozen=True)
 class HumanoidWalk(CommandedWalk):
-    """A humanoid walks."""
+    """A humanoid walks. Actions change a gait that steps in place: legs bend in turn, and hips sway.
+
+    Attributes:
+        bend: of the knee of a lifted leg [rad].
+        sway: amplitude of the hip roll angles [rad].
+    """
 
     name: ClassVar[str] = "HumanoidWalk"
     base: ClassVar[str] = "trunk"
     feet: ClassVar[tuple[str, ...]] = FEET
     radius: ClassVar[float] = 0.0
-    standing: ClassVar[tuple[float, ...]] = (0.0, 0.0, -0.35, 0.7, -0.35, 0.0) * 2
+    standing: ClassVar[tuple[float, ...]] = (0.0, 0.0, -0.44, 0.7, -0.35, 0.0) * 2
     offsets: ClassVar[tuple[float, ...]] = (0.0, 0.5)
     model: str = field(default=_model(), repr=False)
     frame_skip: int = 4
@@ -78,4 +87,12 @@ class HumanoidWalk(CommandedWalk):
     start_noise: float = 0.03
     stand_height: float = 0.76
     period: float = 0.7
-    swing_height: float = 0.08
+    swing_height: float = 0.05
+    bend: float = 0.3
+    sway: float = 0.1
+
+    def reference(self, world: World, memory: Memory) -> Tensor:
+        up = self.swing(memory) / self.swing_height  # of the left and the right foot, from 0 to 1
+        bend, sway = self.bend * up, self.sway * (up[0] - up[1]).expand(2)
+        changes = [sway, 0 * bend, -bend / 2, bend, -bend / 2, -sway]
+        return self.stand(world) + torch.stack(changes, -1).flatten()

@@ -1,7 +1,7 @@
 """The task of `QuadrupedFlat` for robots of the installed package example-robot-data.
 
-DEPARTS: servos with the effort limits of the file drive the joints. Feet are spheres, and only they touch
-the ground.
+DEPARTS: servos with the effort limits of the file drive the joints, which have the inertia of a rotor. Feet
+are spheres, and only they touch the ground.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from torchsko.shapes.sphere import Sphere
 
 @dataclass(frozen=True)
 class LoadedQuadruped(Quadruped):
-    """A quadruped from a URDF file, by its name in `torchsko.robots.available`; derive one for each robot."""
+    """A quadruped from a URDF file, by its name in `torchsko.robots.available`; derive one for each robot.
+
+    Attributes:
+        timestep: of the simulation [s].
+        kp: stiffness of the servos [N m/rad].
+        kv: damping of the servos [N m s/rad].
+        armature: inertia of a rotor behind its gear [kg m^2].
+    """
 
     name: ClassVar[str] = ""
     base: ClassVar[str] = "base"
@@ -32,6 +39,7 @@ class LoadedQuadruped(Quadruped):
     integrator: str | None = "implicitfast"
     kp: float = 40.0
     kv: float = 1.0
+    armature: float = 0.01
 
     def mechanism(self, dtype: torch.dtype, device: torch.device | str) -> Mechanism:
         robot = load(find(self.model), floating_base=True, dtype=dtype, device=device)
@@ -41,7 +49,9 @@ class LoadedQuadruped(Quadruped):
         solver = replace(robot.file_metadata.solver, timestep=self.timestep)
         servos = FileActuators(self.servos(robot))
         data = replace(robot.file_metadata, actuators=servos, solver=solver)
-        return robot.replace(geometry=Geometry((*shapes, ground)), file_metadata=data)
+        armature = robot.armature.index_fill(0, torch.arange(6, robot.num_dof), self.armature)
+        geometry = Geometry((*shapes, ground))
+        return robot.replace(geometry=geometry, file_metadata=data, armature=armature)
 
     def servos(self, mech: Mechanism) -> tuple[Actuator, ...]:
         """A servo of each joint, with the effort limit of the file."""
@@ -61,7 +71,9 @@ class Go2(LoadedQuadruped):
     radius: ClassVar[float] = 0.022
     standing: ClassVar[tuple[float, ...]] = (0.0, 0.8, -1.5) * 4
     model: str = "example-robot-data/go2_description/urdf/go2.urdf"
-    stand_height: float = 0.32
+    kp: float = 60.0
+    kv: float = 1.5
+    stand_height: float = 0.3
 
 
 @dataclass(frozen=True)
