@@ -107,7 +107,7 @@ def ilqr(
     function theorem (`torchsko.control.ilqr.trajectory_gradient`), and as accurate as the solution: choose a
     small tolerance. Inequalities and bounds that are active stay so. Bounds, placements of held frames,
     contact models that are given, and tensors that costs capture count as constants; pass such tensors as
-    goals. There are no second derivatives, and none of gains and multipliers.
+    goals. There are no second derivatives, none of gains and multipliers, and none under `torch.vmap`.
 
     A sample with a non-finite trajectory, cost or gradient stops with a warning and does not affect other
     samples. A converged result is a stationary point and may be a maximum: a pendulum that hangs at rest

@@ -81,11 +81,23 @@ class _Trajectory(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, problem: OptimalControl, state: SolverState, cost: Tensor, *inputs: Tensor
+        problem: OptimalControl, state: SolverState, cost: Tensor, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.problem, ctx.state = problem, state
-        ctx.save_for_backward(*inputs)
         return tuple(x.clone() for x in (state.q, state.qd, state.u, cost))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.problem, ctx.state, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], problem: OptimalControl, state: SolverState, cost: Tensor,
+        *inputs: Tensor,
+    ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:  # fmt: skip
+        """Under vmap a solution has no gradients."""
+        dims = in_dims[1].q, in_dims[1].qd, in_dims[1].u, in_dims[2]
+        return tuple(x.clone() for x in (state.q, state.qd, state.u, cost)), dims
 
     @staticmethod
     @once_differentiable
