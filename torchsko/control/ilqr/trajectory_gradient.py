@@ -92,12 +92,11 @@ class _Trajectory(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], problem: OptimalControl, state: SolverState, cost: Tensor,
-        *inputs: Tensor,
-    ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:  # fmt: skip
+        info: Any, in_dims: tuple[Any, ...], *arguments: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
         """Under vmap a solution has no gradients."""
         dims = in_dims[1].q, in_dims[1].qd, in_dims[1].u, in_dims[2]
-        return tuple(x.clone() for x in (state.q, state.qd, state.u, cost)), dims
+        return _Trajectory.forward(*arguments), dims
 
     @staticmethod
     @once_differentiable
