@@ -53,7 +53,7 @@ print(f"converged {bool(plan.converged)} after {plan.iterations} iterations, gap
 shapes = [Shape(Sphere(RADIUS), foot, collision=True) for foot in FEET]
 shapes.append(Shape(Plane(), collision=True))
 ts.save(dog.replace(geometry=Geometry(tuple(shapes))), "quadruped_jump.xml", overwrite=True)
-model = mujoco.MjModel.from_xml_path("quadruped_jump.xml", overwrite=True)
+model = mujoco.MjModel.from_xml_path("quadruped_jump.xml")
 moved = run_in_mujoco(dog, dog, model, plan, list(dog.dof_names[6:]), DT, limit)
 tilt = 2 * moved[-1, 4:7].norm()  # rad, of small angles
 print(f"in MuJoCo: {moved[-1, 0]:.2f} m ahead, up to {moved[:, 2].max():.2f} m, then", end=" ")

