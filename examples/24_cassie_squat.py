@@ -1,23 +1,22 @@
-"""Cassie squats on its held feet, with four closed loops, beside MuJoCo under the same feedback law.
+"""Cassie squats: two phases on held feet with four closed loops, planned, then run in MuJoCo.
 
-The loops are embedded in 22 independent coordinates, and two points hold each sole. Loops and feet are rigid
-in torchsko and soft in MuJoCo, which is the difference. Needs pip install ".[mjcf,plot,bench]".
+Loops are embedded in 22 independent coordinates, and two points hold each sole. MuJoCo runs the torques with
+the feedback of the plan; its loops and feet are soft. Needs pip install ".[mjcf,bench]".
 """
 
 import warnings
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import matplotlib.pyplot as plt
 import mujoco
 import pinocchio
 import torch
+from mujoco_plan import run_in_mujoco
 
 import torchsko as ts
 
 FILE = "share/example-robot-data/robots/cassie_description/robots/cassie_v2.sdf"
 FEET, SOLE = ("left-foot", "right-foot"), ((-0.059, 0.1026, 0.0), (0.079, -0.0126, 0.0))
-DT, STIFFNESS, DAMPING, ROD = 1e-3, 3000.0, 100.0, 'achilles-spring-joint" type='
+DT, STEPS, DEPTH, ROD = 0.02, 20, 0.1, 'achilles-spring-joint" type='
 
 
 def load(closures):
@@ -27,59 +26,35 @@ def load(closures):
     return robot.replace(armature=0.1 * (torch.arange(robot.num_tree_dof) > 5).double())  # rotors
 
 
-def posture(cassie, knee):
-    q, foot, half = cassie.initial().clone(), -1.2 - knee / 3, torch.tensor(knee / 2)
-    bend = {"pitch-op": 0.05 + knee / 3, "knee-op": -knee, "shin-tarsus-joint": knee}
-    bend |= {"foot-op": foot, "tarsus-crank-joint": foot, "crank-rod-joint": -foot}
-    bend["achilles-spring-joint"] = torch.stack([half.cos(), 0 * half, 0 * half, -half.sin()])
-    for name in (x for x in cassie.joint_names if x.split("-", 1)[-1] in bend):
-        q[cassie.q_slice(name)] = bend[name.split("-", 1)[1]]
-    return ts.close_loops(cassie, q).q
-
-
-def law(t, q, qd, *, goal):
-    return (STIFFNESS * (goal - q[..., places]) - DAMPING * qd[..., dofs]) @ unit[dofs]
-
-
 warnings.simplefilter("ignore", ts.RobotFileWarning)
 cassie, pins = load("embed"), []
-motors = [name for name in cassie.dof_names if name.endswith(("-op", "-tarsus-crank-joint"))]
-dofs, places = ([f(name).start for name in motors] for f in (cassie.dof_slice, cassie.q_slice))
-unit, high, low = torch.eye(cassie.num_dof).double(), posture(cassie, 0.6), posture(cassie, 0.74)
+bend = {"pitch-op": 0.25, "knee-op": -0.6, "shin-tarsus-joint": 0.6, "foot-op": -1.4}
+bend |= {"tarsus-crank-joint": -1.4, "crank-rod-joint": 1.4}
+bend |= {"achilles-spring-joint": torch.tensor([0.955, 0, 0, -0.296]).double()}
+high, still = cassie.initial().clone(), torch.zeros(cassie.num_dof).double()
+for name in (x for x in cassie.joint_names if x.split("-", 1)[-1] in bend):
+    high[cassie.q_slice(name)] = bend[name.split("-", 1)[1]]
+high = ts.close_loops(cassie, high).q
 for foot, p in ((foot, p) for foot in FEET for p in SOLE):
-    point = ts.frame_pose(cassie, high, ts.Frame(foot, position=torch.tensor(p).double())).position
-    pins.append(
-        ts.constraints.Closure(f"pin{len(pins)}", "ball", foot, None, p, tuple(point.tolist()))
-    )
-time = DT * torch.arange(1, 1501).double()  # half a second at rest, then the squat
-phase = 0.5 - 0.5 * torch.cos(2 * torch.pi * (time - 0.5).clamp(min=0))
-goals = torch.lerp(high[places], low[places], phase[:, None])
-print("Building the kernel of a step ...", flush=True)
-held = ts.fuse(ts.constrain(cassie, pins, stabilize=20.0))
-qs = ts.rollout(
-    held, ts.State(high, 0 * unit[0]), law, steps=len(time), dt=DT, series={"goal": goals}
-).q
-tree, theirs = load(pins), []
-with TemporaryDirectory() as folder:
-    ts.save(tree, f"{folder}/cassie.xml")
-    model = mujoco.MjModel.from_xml_path(f"{folder}/cassie.xml")
-model.opt.timestep, model.opt.disableflags = DT, mujoco.mjtDisableBit.mjDSBL_LIMIT
-model.eq_solref[:], model.eq_solimp[:, :2] = (2 * DT, 1.0), 0.9999  # the stiffest stable values
-data, order = mujoco.MjData(model), [model.joint(k).name for k in range(model.njnt)]
-convention = ts.conventions("mujoco", tree, order)
-data.qpos[:] = convention.q_to(high)
-q, v = ([getattr(model.joint(x), adr)[0] for x in motors] for adr in ("qposadr", "dofadr"))
-for goal in goals.numpy():
-    data.qfrc_applied[v] = STIFFNESS * (goal - data.qpos[q]) - DAMPING * data.qvel[v]
-    mujoco.mj_step(model, data)
-    theirs.append(torch.tensor(data.qpos))
-qs, theirs = qs[1:], convention.q_from(torch.stack(theirs))
-print(f"depth of the squat {100 * float(qs[499, 2] - qs[:, 2].min()):.1f} cm")
-print(
-    f"largest closure error after a step {float(ts.close_loops(cassie, qs).distance.max()):.1e} m"
-)
-print(f"largest difference from MuJoCo {1e3 * float((theirs - qs).abs().max()):.3f} mm or mrad")
-plt.plot(time, qs[:, 2], "-", time, theirs[:, 2], "--")
-plt.gca().set(xlabel="time [s]", ylabel="pelvis height [m]", title="torchsko, MuJoCo (dashed)")
-plt.savefig("cassie_squat.png", dpi=120)
-print("Figure: cassie_squat.png")
+    at = ts.frame_pose(cassie, high, ts.Frame(foot, position=torch.tensor(p).double())).position
+    pins.append(ts.constraints.Closure(f"pin{len(pins)}", "ball", foot, None, p, (*at.tolist(),)))
+held = ts.constrain(cassie, pins, stabilize=20.0)
+motors = [x for x in cassie.dof_names if x.endswith(("-op", "-tarsus-crank-joint"))]
+effort = {"running": lambda mech, q, qd, u, forces: torch.cat([0.01 * u, 0.1 * qd], -1)}
+low = {"final": lambda mech, q, qd: torch.cat([100 * (q[..., 2:3] - high[2] + DEPTH), qd], -1)}
+up = {"final": lambda mech, q, qd: torch.cat([30 * ts.difference(mech, high, q), 3 * qd], -1)}
+phases = [ts.control.Phase(held, STEPS, DT, **effort, **final) for final in (low, up)]
+problem = ts.control.optimal_control(phases, actuated=motors)
+guess, rows = torch.zeros(2 * STEPS, len(motors)).double(), 2 * STEPS + 1
+states = high.expand(rows, -1), still.expand(rows, -1)
+plan = ts.control.ilqr(problem, high, still, guess, states=states, tolerance=1e-3)
+print(f"converged {bool(plan.converged)} after {plan.iterations} iterations, gap {plan.gap:.0e}")
+tree = load(pins)
+ts.save(tree, "cassie_squat.xml", overwrite=True)
+model = mujoco.MjModel.from_xml_path("cassie_squat.xml")
+model.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_LIMIT
+model.eq_solref[:], model.eq_solimp[:, :2] = (0.2 * DT, 1.0), 0.9999  # the stiffest stable values
+moved = run_in_mujoco(cassie, tree, model, plan, motors, DT)
+depths = [100 * (high[2] - q[:, 2].min()) for q in (plan.q, moved)]
+away = 1e3 * (moved - plan.q)[:, :3].abs().max()
+print(f"depth {depths[0]:.1f} cm, in MuJoCo {depths[1]:.1f} cm, pelvis within {away:.1f} mm")

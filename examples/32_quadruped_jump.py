@@ -5,21 +5,21 @@ MuJoCo runs the torques with the feedback of the plan, on soft contacts. Needs p
 
 import mujoco
 import torch
+from mujoco_plan import run_in_mujoco
 
 import torchsko as ts
 from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.shapes.plane import Plane
 from torchsko.shapes.sphere import Sphere
 
-RADIUS, DT, MU, AHEAD = 0.02, 0.01, 0.6, 0.5
+RADIUS, DT, MU = 0.02, 0.01, 0.6
 FEET = [f"{end}_{side}_foot" for end in ("front", "hind") for side in ("right", "left")]
-
 dog = ts.load(ts.robots.quadruped, floating_base=True)
 dog = dog.replace(friction=0 * dog.friction)
 held = ts.constrain(dog, [ts.HeldFrame(foot) for foot in FEET])
 stand = torch.cat([dog.neutral()[:7], torch.tensor([0.0, -0.8, 1.6] * 4).double()])
 stand[2] = RADIUS - ts.frame_pose(dog, stand, FEET).position[:, 2].min()
-goal, still = stand + AHEAD * torch.eye(19).double()[0], torch.zeros(18).double()
+goal, still = stand + 0.5 * torch.eye(19).double()[0], torch.zeros(18).double()
 places, limit = ts.frame_pose(dog, goal, FEET).position, dog.effort_limit[6:]
 
 
@@ -45,32 +45,16 @@ phases = [
     ts.control.Phase(dog, 20, DT, running, touchdown),
     ts.control.Phase(held, 25, DT, running, landed, impact=True, cones=friction),
 ]
-inputs = {"actuated": dog.joint_names[1:], "bounds": (-limit, limit)}
-problem = ts.control.optimal_control(phases, **inputs, fuse=ts.fuse)
+inputs = {"actuated": dog.joint_names[1:], "bounds": (-limit, limit), "fuse": ts.fuse}
+problem = ts.control.optimal_control(phases, **inputs)
 guess, states = torch.zeros(70, 12).double(), (stand.expand(71, -1), still.expand(71, -1))
-print("Building the kernels ...", flush=True)
 plan = ts.control.ilqr(problem, stand, still, guess, states=states, tolerance=1e-4)
-rise = (ts.frame_pose(dog, plan.q, FEET).position[..., 2] - RADIUS).amin(-1).max()
-print(
-    f"converged {bool(plan.converged)} after {plan.iterations} iterations, gap {plan.gap:.0e},",
-    end=" ",
-)
-print(f"violation {plan.violation:.0e} N; all feet rise {100 * rise:.1f} cm")
-
+print(f"converged {bool(plan.converged)} after {plan.iterations} iterations, gap {plan.gap:.0e}")
 shapes = [Shape(Sphere(RADIUS), foot, collision=True) for foot in FEET]
-floor = Shape(Plane(), collision=True)
-ts.save(dog.replace(geometry=Geometry((*shapes, floor))), "quadruped_jump.xml")
+shapes.append(Shape(Plane(), collision=True))
+ts.save(dog.replace(geometry=Geometry(tuple(shapes))), "quadruped_jump.xml", overwrite=True)
 model = mujoco.MjModel.from_xml_path("quadruped_jump.xml")
-model.opt.timestep, data = DT / 10, mujoco.MjData(model)
-order = ts.conventions("mujoco", dog, [model.joint(k).name for k in range(model.njnt)])
-data.qpos[:], heights = order.q_to(stand), []
-for t in range(70):
-    q, qd = torch.tensor(data.qpos), torch.tensor(data.qvel)
-    q, qd = order.q_from(q), order.qd_from(q, qd)
-    x = torch.cat([ts.difference(dog, plan.q[t], q), qd - plan.qd[t]])
-    u = torch.clamp(plan.u[t] + plan.gains[t] @ x, -limit, limit)
-    data.qfrc_applied[:] = order.tau_to(q, torch.nn.functional.pad(u, (6, 0)))
-    mujoco.mj_step(model, data, 10)
-    heights.append(data.qpos[2])
-print(f"in MuJoCo it moves {data.qpos[0]:.2f} m, rises to {max(heights):.2f} m and ends", end=" ")
-print(f"at {data.qpos[2]:.2f} m, tilted by {2 * (data.qpos[4:7] ** 2).sum() ** 0.5:.2f} rad")
+moved = run_in_mujoco(dog, dog, model, plan, list(dog.dof_names[6:]), DT, limit)
+tilt = 2 * moved[-1, 4:7].norm()  # rad, of small angles
+print(f"in MuJoCo: {moved[-1, 0]:.2f} m ahead, up to {moved[:, 2].max():.2f} m, then", end=" ")
+print(f"at {moved[-1, 2]:.2f} m, tilted by {tilt:.2f} rad")

@@ -84,12 +84,15 @@ def pushes(mech, q, qd, u, forces, height):
     return torch.stack([forces[..., 2] - 30, 48 - forces[..., 2]], -1)
 
 
-def leg_problem(**options):
-    held = {"inequalities": pushes, "cones": friction}
+def leg_problem(mech=LEG, **options):
+    held, limits = (
+        ts.constrain(mech, [ts.HeldFrame("foot")]),
+        {"inequalities": pushes, "cones": friction},
+    )
     phases = [
-        ts.control.Phase(HELD, STEPS[0], DT, held_cost, end_cost, **held),
-        ts.control.Phase(LEG, STEPS[1], DT, free_cost),
-        ts.control.Phase(HELD, STEPS[2], DT, held_cost, end_cost, True, **held),
+        ts.control.Phase(held, STEPS[0], DT, held_cost, end_cost, **limits),
+        ts.control.Phase(mech, STEPS[1], DT, free_cost),
+        ts.control.Phase(held, STEPS[2], DT, held_cost, end_cost, True, **limits),
     ]
     return ts.control.optimal_control(
         phases, goals={"height": (1,)}, actuated=["hip", "knee"], **options

@@ -58,19 +58,20 @@ def squared(cost):
     return scalar
 
 
-def phases(of=lambda cost: cost, impact=True):
+def phases(of=lambda cost: cost, mech=LEG):
     """Stance, flight, and the landing after an impact."""
-    free, held, end = of(free_cost), of(held_cost), of(end_cost)
+    free, running, end = of(free_cost), of(held_cost), of(end_cost)
+    held = ts.constrain(mech, [ts.HeldFrame("foot")])
     return [
-        ts.control.Phase(HELD, STEPS[0], DT, held, end),
-        ts.control.Phase(LEG, STEPS[1], DT, free),
-        ts.control.Phase(HELD, STEPS[2], DT, held, end, impact),
+        ts.control.Phase(held, STEPS[0], DT, running, end),
+        ts.control.Phase(mech, STEPS[1], DT, free),
+        ts.control.Phase(held, STEPS[2], DT, running, end, impact=True),
     ]
 
 
-def problem_of(*args, **options):
+def problem_of(of=lambda cost: cost, mech=LEG, **options):
     return ts.control.optimal_control(
-        phases(*args), goals={"height": (1,)}, actuated=["hip", "knee"], **options
+        phases(of, mech), goals={"height": (1,)}, actuated=["hip", "knee"], **options
     )
 
 
@@ -169,26 +170,34 @@ def test_gaps_close_through_an_impact():
     assert_close(cost, found.cost, rtol=1e-8, atol=0)
 
 
-def test_phases_of_soft_contact_are_those_of_the_contact_step():
+FOOT = ts.load("""<mujoco><option timestep="0.01"/><worldbody><geom type="plane" size="1 1 1"/>
+    <body pos="0 0 0.5"><joint name="z" type="slide" axis="0 0 1"/><geom size="0.1" mass="2"/>
+    <body pos="0 0 -0.2"><joint name="leg" type="slide" axis="0 0 1" damping="1"/>
+    <geom size="0.05" mass="0.3"/></body></body></worldbody></mujoco>""")
+
+
+def soft_problem(mech, steps, **options):
     """A foot on a slide pushes itself off the ground; the cost sees the force of the contact."""
-    mech = ts.load("""<mujoco><option timestep="0.01"/><worldbody><geom type="plane" size="1 1 1"/>
-        <body pos="0 0 0.5"><joint name="z" type="slide" axis="0 0 1"/><geom size="0.1" mass="2"/>
-        <body pos="0 0 -0.2"><joint name="leg" type="slide" axis="0 0 1" damping="1"/>
-        <geom size="0.05" mass="0.3"/></body></body></worldbody></mujoco>""")
-    step, steps = ts.ContactStep(), 12
     phase = ts.control.Phase(
         mech,
         steps,
         0.01,
         lambda mech, q, qd, u, forces: torch.cat([0.02 * u, 0.003 * forces], -1),
         lambda mech, q, qd: torch.cat([2 * (q[..., :1] - 0.1), qd], -1),
-        method=step,
+        method=ts.ContactStep(),
     )
-    problem = ts.control.optimal_control([phase], actuated=["leg"])
+    return ts.control.optimal_control([phase], actuated=["leg"], **options)
+
+
+def test_phases_of_soft_contact_are_those_of_the_contact_step():
+    mech, step, steps = FOOT, ts.ContactStep(), 12
+    problem = soft_problem(mech, steps)
     q, qd = torch.tensor([-0.25, 0.0]).double(), torch.tensor([0.0, 0.0]).double()
     u = torch.full((steps, 1), -15.0).double()
     found = ts.control.ilqr(problem, q, qd, u, tolerance=1e-6)
     assert found.converged
+    fused = ts.control.ilqr(soft_problem(mech, steps, fuse=ts.fuse), q, qd, u, tolerance=1e-6)
+    assert_close(fused.u, found.u, rtol=1e-7, atol=1e-7)
     leaf = found.u.clone().requires_grad_()
     tau = torch.nn.functional.pad(leaf, (1, 0))
     run = ts.rollout(mech, ts.State(q, qd), tau, steps=steps, dt=0.01, method=step)
@@ -198,3 +207,20 @@ def test_phases_of_soft_contact_are_those_of_the_contact_step():
     assert (run.constraint_forces > 1).any()
     assert_close(cost.detach(), found.cost)
     assert torch.autograd.grad(cost, leaf)[0].norm() < 2e-6
+
+
+def test_a_phase_whose_held_frame_is_not_reached_is_named_with_its_distance():
+    q, qd, _, _ = task()
+    place = ts.frame_pose(LEG, q, "foot").position + torch.tensor([0.12, 0.0, 0.05]).double()
+    held = ts.constrain(LEG, [ts.HeldFrame("foot", "point", place)])
+    flight = ts.control.Phase(LEG, 1, DT, lambda mech, q, qd, u: u)
+    stance = ts.control.Phase(held, 2, DT, lambda mech, q, qd, u, forces: u, impact=True)
+    problem, u = ts.control.optimal_control([flight, stance]), torch.zeros(3, 4).double()
+    with pytest.warns(
+        RuntimeWarning, match=r"phase 1 holds 'foot', which is 0\.1\d m away"
+    ) as found:
+        ts.control.ilqr(problem, q, qd, u, max_iterations=0)
+    assert len(found) == 1 and "Give phase 0 more steps" in str(found[0].message)
+    at_once = ts.control.optimal_control([stance])
+    with pytest.warns(RuntimeWarning, match=r"phase 0 holds 'foot', which is 0\.13 m away"):
+        ts.control.ilqr(at_once, q, qd, u[:2], max_iterations=0)

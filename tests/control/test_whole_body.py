@@ -421,7 +421,7 @@ def test_gradients_reach_states_and_parameters():
         return out.tau[6:], out.forces
 
     leaves = [x.detach().clone().requires_grad_() for x in (q, qd, mech.mass)]
-    assert gradcheck(tau, leaves, eps=1e-4, atol=1e-3, rtol=1e-3)
+    assert gradcheck(tau, leaves, eps=1e-4, atol=1e-6, rtol=1e-6)
 
 
 def test_derivatives_where_forces_are_at_the_edge_of_cones_are_those_of_differences(dog):

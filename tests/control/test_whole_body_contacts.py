@@ -175,6 +175,32 @@ def test_an_objective_of_high_priority_is_not_changed_by_others(dog):  # noqa: F
     assert (mixed - expected).norm(dim=-1).min() > 1e-1
 
 
+def test_errors_show_what_an_earlier_priority_leaves_of_a_later_one(dog):  # noqa: F811
+    q, qd = standing(dog)
+    shifts = torch.tensor([[0.002, 0, 0], [-0.02, 0, 0]]).double()
+    here, still, contacts = ts.center_of_mass(dog, q), 0 * qd, [Contact(foot) for foot in FEET]
+    asked = [com_objective(dog, q, still, here + x, priority=k) for k, x in enumerate(shifts)]
+    out = whole_body_control(dog, q, still, asked, contacts)
+    com = ts.com_acceleration(dog, q, still, out.qdd)
+    agree(out.errors, torch.stack([(com - 100 * x).norm(dim=-1) for x in shifts], -1), 1e-8)
+    assert out.errors[:, 0].max() < 0.01 and out.errors[:, 1].min() > 2
+
+
+def test_a_program_without_a_solution_is_named_by_the_contact_or_joint(dog):  # noqa: F811
+    """Feet that stay carry the weight: neither more than it, nor without torques."""
+    q, qd = standing(dog)
+    asked, weight = [posture_objective(dog, q, qd, q)], 9.81 * float(dog.mass.sum())
+    heavy = [Contact(foot) for foot in FEET]
+    heavy[1] = Contact(FEET[1], normal_limits=(3 * weight, 5 * weight))
+    what = rf"no solution in \d of 4 samples, .*normal_limits of the contact at '{FEET[1]}'"
+    with pytest.warns(RuntimeWarning, match=what):
+        out = whole_body_control(dog, q, qd, asked, heavy)
+    assert out.residual.max() > 1e-2
+    weak = dog.replace(effort_limit=torch.where(dog.effort_limit > 0, 0.0, dog.effort_limit))
+    with pytest.warns(RuntimeWarning, match=r"no solution"):
+        whole_body_control(weak, q, qd, asked, [Contact(foot) for foot in FEET])
+
+
 def test_joints_stop_before_their_limits_of_position_and_velocity():
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(velocity_limit=torch.full((7,), 0.4).double())

@@ -32,3 +32,8 @@ def split_mechanism(
     """The mechanism with the parameters that the inputs start with, and the other inputs."""
     named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
     return Mechanism(**fixed, **named), inputs[len(named) :]
+
+
+def without_gradients(mech: Mechanism) -> Mechanism:
+    """The mechanism with parameters that carry no gradients."""
+    return split_mechanism(fixed_fields(mech), tuple(x.detach() for x in parameters_of(mech)))[0]

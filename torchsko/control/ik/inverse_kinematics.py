@@ -37,6 +37,7 @@ from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.utils.dtype import without_autocast
 from torchsko.utils.numbers import as_integer, as_number
 from torchsko.verbs.held.held_mechanism import HeldMechanism
+from torchsko.verbs.mechanism_inputs import without_gradients
 
 
 @without_autocast
@@ -131,7 +132,7 @@ def inverse_kinematics(
     if restarts:
         guesses = robot.random_state(restarts, *batch, generator=generator)[0]
         start = torch.cat([start, guesses])
-    constant = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
+    constant = without_gradients(robot)
     # Kernels do not support frames added at call time.
     fast = source if fused_methods_of(source) and robot is original else None
     method = LevenbergMarquardt(rows, limits, max_iterations, tolerance, stop_early)

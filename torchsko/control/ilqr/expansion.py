@@ -146,6 +146,28 @@ class PhaseFunctions:
             self.inequalities.values(*self._arguments(mech, q, at, u, goals)),
         )
 
+    def conditions(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, end: Tensor, *goals: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Terms of the Lagrangian of a step: the cost, the deviation from `end`, and the inequalities."""
+        found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
+        at = Change(found.qd, found.start, found.forces)
+        cost = _scalar(self._cost(mech, q, at, u, goals), qd)
+        values = cost[..., None][..., :0]
+        if self.inequalities is not None:
+            values = self.inequalities.values(*self._arguments(mech, q, at, u, goals))
+        return cost, torch.cat([subtract(mech, end, found.q), found.qd], -1), values
+
+    def value_jacobian(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
+    ) -> Tensor:
+        """Derivative of the inequalities with respect to z, `[*batch, rows, 2 num_dof + num_u]`."""
+        if self.inequalities is None:
+            return torch.cat([qd, qd, u], -1)[..., None, :][..., :0, :]
+        nearby = self.dynamics.first_order(mech, q, qd, self.joint_forces(mech, u))
+        values = self._values(mech, q, self._of_inputs(mech, nearby), goals)
+        return torch.cat(jacobians(values, torch.zeros_like(qd), qd, u), -1)
+
     def joint_forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces from inputs, `[*batch, num_dof]`."""
         if self.dofs == tuple(range(mech.num_dof)):

@@ -57,14 +57,15 @@ def evaluate(
     costates, descent = repeat(
         problem.costates, (end_gradient,), (A, B, gradient), (), reverse=True
     )
-    free = _free_inputs(problem, state.u, descent)
+    free = free_inputs(problem, state.u, descent)
     norm = torch.where(
         state.converged, state.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
     )
     closed = (state.gap.abs() <= tolerance).all(-1).all(0)
     feasible = complementarity(problem, state.values, state.multipliers, state.penalty) <= tolerance
+    costates = select_samples(state.converged, state.costates, costates)
     converged = state.converged | ((norm <= tolerance) & closed & feasible)
-    state = state._replace(gradient=norm, converged=converged)
+    state = state._replace(gradient=norm, converged=converged, costates=costates)
     low, high = _step_bounds(problem, state.u)
     model = QuadraticModel(
         A, B, gradient, hessian, end_gradient, end_hessian, costates, descent, free, low, high,
@@ -186,7 +187,7 @@ def _solve_model(
     return solve_convexified(problem, model, state.mu, plan, scalar, stop_early), convexified
 
 
-def _free_inputs(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
+def free_inputs(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
     """0 for inputs at a bound that the negative gradient points beyond, else 1."""
     if problem.bounds is None:
         return torch.ones_like(u)

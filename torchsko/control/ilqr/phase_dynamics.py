@@ -7,13 +7,14 @@ and the input u.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchsko.contact.contact_model import ContactModel
 from torchsko.integrators.contact_integrator import ContactStep
 from torchsko.integrators.first_order import ExpandedDynamics, expand_step
 from torchsko.integrators.step import Coordinates, Dynamics, Step
@@ -88,6 +89,12 @@ class PhaseDynamics:
     def enters_costs(self) -> bool:
         """True if running costs depend on the dynamics, through an impact or constraint forces."""
         return self.impact or self.has_forces
+
+    def with_contact_of(self, mech: Mechanism) -> PhaseDynamics:
+        """These dynamics with the contact model of a mechanism, made once, where they have none."""
+        if not isinstance(self.step, ContactStep) or self.step.contact is not None:
+            return self
+        return replace(self, step=replace(self.step, contact=ContactModel.of(mech)))
 
     def advance(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> StepResult:
         """A step from a state."""

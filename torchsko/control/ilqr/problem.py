@@ -151,6 +151,15 @@ class OptimalControl:
                 end = s.final_curvature(q[s.stop], qd[s.stop], *(g[s.stop] for g in goals))
         return _join(parts), self._zero(qd, 2) if end is None else end
 
+    def value_jacobian(self, q: Tensor, qd: Tensor, u: Tensor, goals: Sequence[Tensor]) -> Tensor:
+        """Derivatives of the inequalities of each step, `[steps, *batch, num_rows, 2 num_dof + num_u]`."""
+        parts = []
+        for s in self.segments:
+            arguments = (x[s.rows] for x in (q, qd, u, *goals))
+            part = s.functions.value_jacobian(s.mech, *arguments)
+            parts.append(torch.nn.functional.pad(part, (0, 0, 0, self.num_rows - part.shape[-2])))
+        return _join(parts)
+
     def _zero(self, qd: Tensor, rank: int) -> Tensor:
         """Zeros in the shape of a vector or a matrix of the state."""
         return qd.new_zeros(*qd.shape[1:-1], *(2 * self.mech.num_dof,) * rank)

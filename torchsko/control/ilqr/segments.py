@@ -20,6 +20,7 @@ from torchsko.integrators.step import Step
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.held.held_mechanism import HeldMechanism
+from torchsko.verbs.mechanism_inputs import without_gradients
 
 Compiler = Callable[..., Any]
 """Compiles a function; see `torchsko.fuse`."""
@@ -83,16 +84,14 @@ class Segment:
         mech: the mechanism.
         start: index of the first step.
         stop: index after the last step.
-        has_final: whether a final cost follows the last step.
-        inequalities: constraints of each step; None for none.
+        functions: the functions in eager mode; the other attributes are compiled if a compiler is given.
         are_scalar: see `torchsko.control.ilqr.expansion.PhaseFunctions`, as all others.
     """
 
     mech: Mechanism
     start: int
     stop: int
-    has_final: bool
-    inequalities: Inequalities | None
+    functions: PhaseFunctions
     expand: Compiler
     curvature: Compiler
     step: Compiler
@@ -105,6 +104,16 @@ class Segment:
     def rows(self) -> slice:
         """The steps of the segment."""
         return slice(self.start, self.stop)
+
+    @property
+    def has_final(self) -> bool:
+        """True if a final cost follows the last step."""
+        return self.functions.final is not None
+
+    @property
+    def inequalities(self) -> Inequalities | None:
+        """Constraints of each step; None for none."""
+        return self.functions.inequalities
 
     def arguments(
         self, goals: Sequence[Tensor], multipliers: Tensor, penalty: Tensor
@@ -201,6 +210,9 @@ def _segment(
     fuse: Compiler | None,
 ) -> Segment:
     """A segment with its functions, compiled where `fuse` is given."""
+    source = parts  # a contact model of its own would lack the gradients of its weights to masses
+    constant = without_gradients(mech)
+    parts = replace(parts, dynamics=parts.dynamics.with_contact_of(constant))
     shapes = step_shapes(mech, len(parts.dofs)) | dict(goals) | dict(series)
     extra = (*goals, *series)
     duals = () if parts.inequalities is None else ("multipliers", "penalty")
@@ -215,21 +227,22 @@ def _segment(
         name: ("q", "qd", *extra) for name in ("expand_final", "final_curvature", "cost_final")
     }
     functions: dict[str, Compiler] = {
-        name: partial(getattr(parts, name), mech) for name in (*arguments, *finals)
+        name: partial(getattr(parts, name), constant) for name in (*arguments, *finals)
     }
     if fuse is not None:
         needed = arguments if parts.final is None else arguments | finals
         for name, names in needed.items():
             fn = _with_argument_names(getattr(parts, name), names)
-            functions[name] = compiled(fn, mech, shapes, fuse)
-    functions["are_scalar"] = partial(parts.are_scalar, mech)
-    return Segment(mech, start, stop, parts.final is not None, parts.inequalities, **functions)
+            functions[name] = compiled(fn, constant, shapes, fuse)
+    functions["are_scalar"] = partial(parts.are_scalar, constant)
+    return Segment(mech, start, stop, source, **functions)
 
 
 def compiled(
     fn: Compiler, mech: Mechanism, shapes: Mapping[str, tuple[int, ...]], fuse: Compiler | None
 ) -> Compiler:
     """A function of the mechanism and tensors as a function of the tensors."""
+    mech = without_gradients(mech)
     if fuse is None:
         return partial(fn, mech)
     names = [name for name in inspect.signature(fn).parameters if name != "mech"]

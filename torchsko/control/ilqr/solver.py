@@ -38,6 +38,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.control.ilqr.held_starts import warn_unreached
 from torchsko.control.ilqr.iteration import evaluate, iterate
 from torchsko.control.ilqr.multipliers import complementarity, start_penalty
 from torchsko.control.ilqr.problem import OptimalControl
@@ -48,6 +49,7 @@ from torchsko.control.ilqr.trajectory import (
     penalty_cost,
     rollout_policy,
 )
+from torchsko.control.ilqr.trajectory_gradient import differentiable_trajectory
 
 
 class ILQRResult(NamedTuple):
@@ -100,11 +102,18 @@ def ilqr(
 ) -> ILQRResult:
     """Find locally optimal trajectories by iterative LQR, each from its own initial state and inputs.
 
+    q, qd, u and cost have gradients with respect to the initial state, goals, series, and the parameters of
+    the mechanisms of the phases, such as masses and lengths. They are those of the solution, by the implicit
+    function theorem (`torchsko.control.ilqr.trajectory_gradient`), and as accurate as the solution: choose a
+    small tolerance. Inequalities and bounds that are active stay so. Bounds, placements of held frames,
+    contact models that are given, and tensors that costs capture count as constants; pass such tensors as
+    goals. There are no second derivatives, none of gains and multipliers, and none under `torch.vmap`.
+
     A sample with a non-finite trajectory, cost or gradient stops with a warning and does not affect other
-    samples. Results carry no derivatives. A converged result is a stationary point and may be a maximum: a
-    pendulum that hangs at rest without input stays there in a swing-up problem. Start from less symmetric
-    inputs then, such as small random ones. With dry friction set the creep of the method, see
-    `torchsko.control.Phase`, without which iterations are many.
+    samples. A converged result is a stationary point and may be a maximum: a pendulum that hangs at rest
+    without input stays there in a swing-up problem. Start from less symmetric inputs then, such as small
+    random ones. A warning names frames that a phase holds away from their placement. With dry friction set
+    the creep of the method, see `torchsko.control.Phase`, without which iterations are many.
 
     Args:
         problem: of `torchsko.control.optimal_control`.
@@ -131,31 +140,55 @@ def ilqr(
     Raises:
         ShapeError: when a tensor does not fit, or a cost returns neither `[*batch]` nor `[*batch, r]`.
         NonFiniteError: on NaN in the initial state, inputs or states on a CPU.
-        TorchskoError: on an option out of range, or an invalid problem.
+        TorchskoError: on an option out of range, or an invalid problem. In the backward pass, on a gradient
+            of a sample that has not converged; on a GPU, which would have to wait, it is NaN instead.
+        SingularError: in the backward pass, at a stationary point that is no strict minimum.
+
+    Example:
+        The gradient of the optimal cost with respect to a mass that is pushed to a target:
+
+        >>> import torchsko as ts, torch
+        >>> builder = ts.MechanismBuilder("slide").link("block", mass=1.0)
+        >>> slide = builder.joint("slide", "prismatic", child="block").build(gravity=(0, 0, 0))
+        >>> mass = slide.mass.clone().requires_grad_()
+        >>> push = ts.control.Phase(
+        ...     slide.replace(mass=mass),
+        ...     10,
+        ...     0.05,
+        ...     lambda mech, q, qd, u: 0.1 * u,
+        ...     lambda mech, q, qd: torch.cat([10 * (q - 0.5), qd], -1),
+        ... )
+        >>> q, u = torch.zeros(1).double(), torch.zeros(10, 1).double()
+        >>> found = ts.control.ilqr(ts.control.optimal_control([push]), q, q, u)
+        >>> (gradient,) = torch.autograd.grad(found.cost, mass)
+        >>> bool(gradient > 0)  # a heavier block costs more
+        True
     """
     check_solver(tolerance, max_iterations, exact, stop_early)
     batch, shapes, tensors = check_start(problem, q, qd, u, goals, states)
+    flat = not problem.is_batched  # a batched mechanism cannot be indexed
+    inputs = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
+    count, constant = len(tensors) - len(goals), len(problem.goals)
+    q, qd, u, *guess = (*inputs[:2], *(x.movedim(-2, 0) for x in inputs[2:count]))
+    targets = [x.expand(len(u) + 1, *x.shape) for x in inputs[count : count + constant]]
+    ranks = map(len, problem.series.values())
+    series = zip(inputs[count + constant :], ranks, strict=True)
+    targets += [x.movedim(x.ndim - 1 - r, 0) for x, r in series]
     with torch.no_grad():
-        flat = not problem.is_batched  # a batched mechanism cannot be indexed
-        inputs = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
-        count, constant = len(tensors) - len(goals), len(problem.goals)
-        q, qd, u, *guess = (*inputs[:2], *(x.movedim(-2, 0) for x in inputs[2:count]))
-        targets = [x.expand(len(u) + 1, *x.shape) for x in inputs[count : count + constant]]
-        ranks = map(len, problem.series.values())
-        series = zip(inputs[count + constant :], ranks, strict=True)
-        targets += [x.movedim(x.ndim - 1 - r, 0) for x, r in series]
         state = _start(problem, q, qd, u, targets, exact, tolerance, guess)
         state = _iterate(problem, state, targets, tolerance, max_iterations, exact, stop_early)
         gap = state.gap.abs().amax(-1).amax(0)
         duals = state.values, state.multipliers, state.penalty
         cost = state.cost - penalty_cost(problem, *duals)
         violation = complementarity(problem, *duals)
-    series = zip((*state[:4], state.multipliers), (1, 1, 1, 2, 1), strict=True)
+    *trajectory, cost = differentiable_trajectory(problem, state, q, qd, cost, targets)
+    series = zip((*trajectory, state.K, state.multipliers), (1, 1, 1, 2, 1), strict=True)
     *trajectory, multipliers = (x.movedim(0, len(x.shape) - 1 - r) for x, r in series)
     scalars = cost, state.gradient, state.converged, state.iterations, gap, violation
     found = (_restore_batch(x, batch, flat) for x in (*trajectory, *scalars, multipliers))
     result = ILQRResult(*found)
     warn_nonfinite(problem, result.q, result.qd, result.cost, result.gradient)
+    warn_unreached(problem, result.q)
     return result
 
 
@@ -193,7 +226,7 @@ def _start(
     inner = tolerance**0.5 * one
     state = SolverState(
         qs, qds, u, K, zero, zero, zero, weight, not_converged, count, no_gap, zero, values, values,
-        one, torch.inf * one, inner,
+        one, torch.inf * one, inner, no_gap,
     )  # fmt: skip
     if states:
         gap, u, values, cost = compute_gaps(problem, state, goals)

@@ -19,7 +19,8 @@ class SolverState(NamedTuple):
     `gap` is `[steps, *batch, 2 num_dof]`, zero in single shooting. `mu` is the regularization, `exact` the
     weight of second derivatives, and `weight` that of gaps in the merit function. `values` and `multipliers`
     of inequalities are `[steps, *batch, rows]`; `penalty`, the last `violation` and the gradient `inner` at
-    which multipliers are updated are `[*batch]`. The cost contains the penalties of inequalities.
+    which multipliers are updated are `[*batch]`. The cost contains the penalties of inequalities. The
+    costates after each step, `[steps, *batch, 2 num_dof]`, are those of the last evaluation.
     """
 
     q: Tensor
@@ -39,6 +40,7 @@ class SolverState(NamedTuple):
     penalty: Tensor
     violation: Tensor
     inner: Tensor
+    costates: Tensor
 
     def select(self, rows: Tensor) -> SolverState:
         """The samples `rows` of a flat batch."""
@@ -52,7 +54,7 @@ class SolverState(NamedTuple):
         return SolverState(*(x.index_copy(k, rows, y) for k, x, y in pairs))
 
 
-_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0)
+_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1)
 """Batch dimension of each field of a flat batch."""
 
 

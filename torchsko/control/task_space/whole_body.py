@@ -35,6 +35,7 @@ Conference, 2016.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -51,6 +52,7 @@ from torchsko.control.task_space.contacts import (
     in_inertial_axes,
     reference_forces,
 )
+from torchsko.control.task_space.infeasibility import warn_infeasible
 from torchsko.control.task_space.objectives import Objective
 from torchsko.errors import MechanismError
 from torchsko.linalg.sparse import gram_matrix, sparse_matvec
@@ -62,7 +64,7 @@ from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.numbers import as_integer
-from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec, norm
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 ACCELERATION_WEIGHT = 1e-6
@@ -80,6 +82,8 @@ class WholeBodyResult(NamedTuple):
             `[*batch, contacts, 3]` [N m]; zero for points.
         residual: of the quadratic program, `[*batch]`. Above 1e-6 (in float32 above about 1e-3) the program
             has no solution, or `iterations` is too small.
+        errors: norm of rows qdd - desired of each objective in the given order, `[*batch, objectives]`. That
+            of a later priority is what limits and earlier priorities do not allow.
     """
 
     tau: Tensor
@@ -87,6 +91,7 @@ class WholeBodyResult(NamedTuple):
     forces: Tensor
     moments: Tensor
     residual: Tensor
+    errors: Tensor
 
 
 def whole_body_control(
@@ -119,7 +124,9 @@ def whole_body_control(
         iterations: of the solver, at least one.
 
     Returns:
-        `WholeBodyResult`, differentiable once in states and parameters.
+        `WholeBodyResult`, differentiable once in states and parameters. A sample whose contacts and limits
+        contradict each other has a large residual. Where values can be read without waiting, a warning names
+        the contact, joint or objective that is violated most.
 
     Raises:
         MechanismError: on an unknown frame or joint, no objectives, objectives that are not a sequence of
@@ -147,13 +154,16 @@ def whole_body_control(
     constraints = _constraints(mech, q, qd, contacts, undriven, limit_rate)
     accelerations: list[tuple[Tensor, Tensor]] = []
     solutions: list[QPSolution] = []
+    earlier: list[Objective] = []
     for level in sorted({x.priority for x in objectives}):
         asked = [x for x in objectives if x.priority == level]
         program = constraints.with_objectives(asked, accelerations)
         solutions.append(solve_qp(program, iterations=iterations))
         qdd = solutions[-1].x[..., : robot.num_dof]
         accelerations += [(x.rows, matvec(x.rows, qdd)) for x in asked]
-    return constraints.result(solutions[-1])
+        warn_infeasible(program, solutions[-1], partial(constraints.names, robot, earlier))
+        earlier = [*earlier, *asked]
+    return constraints.result(solutions[-1], objectives)
 
 
 def _check_sizes(
@@ -194,6 +204,7 @@ class _Constraints(NamedTuple):
         A, b, G, h: of the quadratic program. The first rows of G are those of the driven dofs.
         reference: of the forces, `[*batch, c]`.
         force_weights: of their deviations, `[*batch, c]`.
+        free: numbers of the unactuated dofs.
         driven: numbers of the driven dofs.
         size: unit of the rows of driven dofs, `[*batch, k]`.
         bias: joint forces at zero acceleration, `[*batch, num_dof]`.
@@ -208,6 +219,7 @@ class _Constraints(NamedTuple):
     h: Tensor
     reference: Tensor
     force_weights: Tensor
+    free: Tensor
     driven: Tensor
     size: Tensor
     bias: Tensor
@@ -235,14 +247,41 @@ class _Constraints(NamedTuple):
             A, b = concatenate((A, *padded), -2), concatenate((b, *(a for _, a in accelerations)))
         return QuadraticProgram(P, p, A, b, self.G, self.h)
 
-    def result(self, solution: QPSolution) -> WholeBodyResult:
+    def names(
+        self, mech: Mechanism, objectives: Sequence[Objective]
+    ) -> tuple[list[str], list[str]]:
+        """A name of each row of A and of G, with the accelerations of objectives of higher priority."""
+        dofs = [mech.dof_names[k] for k in (*self.free.tolist(), *self.driven.tolist())]
+        count = len(self.free)
+        equations = [f"the equation of motion of the unactuated dof {x!r}" for x in dofs[:count]]
+        for x in self.contacts:
+            equations += [f"the contact at {x.frame!r}, which accelerates"] * x.num_rows
+        for x in objectives:
+            equations += [f"an objective of priority {x.priority}"] * x.rows.shape[-2]
+        limits = [f"the effort limit of {x!r}" for x in dofs[count:]]
+        limits += [
+            f"the normal_limits of the contact at {x.frame!r}"
+            for x in self.contacts
+            if x.normal_limits is not None
+        ]
+        cones = [
+            f"the friction cone of the contact at {x.frame!r}"
+            for x in self.contacts
+            for _ in range(x.cone(self.weight).shape[-2])
+        ]
+        joints = self.G.shape[-2] - len(limits) - len(cones)
+        return equations, [*limits, *["a limit of the joints"] * joints, *cones]
+
+    def result(self, solution: QPSolution, objectives: Sequence[Objective]) -> WholeBodyResult:
         """The result of a solution."""
         n, count = self.bias.shape[-1], len(self.driven)
         tau = self.size * solution.row_values[..., :count] + self.bias.index_select(-1, self.driven)
         tau = tau.new_zeros(*tau.shape[:-1], n).index_add(-1, self.driven, tau)
         qdd, scaled = solution.x[..., :n], solution.x[..., n:]
         forces, moments = in_inertial_axes(self.contacts, self.rows, self.weight * scaled)
-        return WholeBodyResult(tau, qdd, forces, moments, solution.residual)
+        missing = (norm(sparse_matvec(x.rows, qdd) - x.desired) for x in objectives)
+        errors = torch.stack(torch.broadcast_tensors(*missing), -1)
+        return WholeBodyResult(tau, qdd, forces, moments, solution.residual, errors)
 
 
 def _constraints(
@@ -288,7 +327,7 @@ def _constraints(
     G = concatenate((*rows, torch.nn.functional.pad(bounds.cones, (n, 0))), -2)
     h = concatenate((*largest, bounds.cone_limits, *(-x for x in least)))
     return _Constraints(
-        contacts, contact, weight, A, b, G, h, reference, force_weights, driven, size, bias
+        contacts, contact, weight, A, b, G, h, reference, force_weights, free, driven, size, bias
     )
 
 

@@ -158,13 +158,10 @@ class HeldRows:
         """Number of rows of all constraints."""
         return self.structure.num_rows
 
-    def rows_of(self, name: str) -> slice:
-        """Rows of the constraint of this name: of its frame, or of the closure.
-
-        Raises:
-            MechanismError: when no constraint, or more than one, has it.
-        """
-        names = [
+    @property
+    def names(self) -> list[str]:
+        """Name of each constraint: of its frame, or of the closure."""
+        return [
             c.name
             if isinstance(c, Closure)
             else c.frame.body
@@ -172,6 +169,14 @@ class HeldRows:
             else c.frame
             for c in self.constraints
         ]
+
+    def rows_of(self, name: str) -> slice:
+        """Rows of the constraint of this name: of its frame, or of the closure.
+
+        Raises:
+            MechanismError: when no constraint, or more than one, has it.
+        """
+        names = self.names
         if names.count(name) != 1:
             if name not in names:
                 raise MechanismError(*unknown_name("constraint", name, tuple(names)))
