@@ -128,7 +128,7 @@ class Kernel:
         ]
         ports = [(port.shape, port.size, -1) for port in self.inputs]
         ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
-        return make_native_call(self._compiled, words, ports)
+        return make_native_call(self._compiled, self.dtype, words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
