@@ -173,7 +173,7 @@ class FusedCall(FusedObject):
         constant: Sequence[Tensor],
         *,
         reverse: bool = False,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Repeat the function in one kernel, once for each row of the series.
 
         The arguments of the function are the carry, a row of each series, and constant tensors. It returns a
@@ -186,7 +186,7 @@ class FusedCall(FusedObject):
             reverse: from the last row to the first.
 
         Returns:
-            The further results of each row, `[*batch, steps, *shape]`.
+            The last carry, `[*batch, *shape]`, and further results of each row, `[*batch, steps, *shape]`.
         """
         names, roles = self._arguments.names, (len(carry), len(series), reverse)
         function, captured = self.current(names)
@@ -203,7 +203,7 @@ class FusedCall(FusedObject):
             self._renew()
             return self.scan(carry, series, constant, reverse=reverse)
         self.verify_scan(names, scans[roles], inputs, found)
-        return tuple(found[len(carry) :])
+        return tuple(found[: len(carry)]), tuple(found[len(carry) :])
 
     def verify_scan(
         self,

@@ -262,8 +262,8 @@ def rows(
     # Second derivatives may have cotangents that are zero tensors without memory.
     if not x.data_ptr():
         x = torch.zeros_like(x)
-    if prod(x.shape[:num_batch]) == 1:
-        return x.contiguous(), 0
+    if x.numel() and (prod(x.shape[:num_batch]) == 1 or not any(x.stride()[:num_batch])):
+        return x[(0,) * num_batch].contiguous(), 0
     is_row = num_batch == 1 == len(batch) and x.stride(0) > 0
     if is_row and len(x) > 0 and x[0].is_contiguous():  # a slice of wider rows
         return x, x.stride(0)
