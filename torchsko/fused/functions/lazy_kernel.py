@@ -61,6 +61,7 @@ class LazyKernel:
             traits: further properties of the function.
         """
         self.inputs, self.traits = tuple(inputs), traits
+        self._sizes = tuple(port.size for port in self.inputs)
         # Copied because every call reads them.
         self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
         self._fn, self._is_unchanged = fn, traits.is_unchanged
@@ -226,8 +227,9 @@ class LazyKernel:
         key = inputs[0].dtype, inputs[0].device
         if not self._has_narrow_kernel:
             return key
-        samples = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
-        return *key, samples * inputs[0].element_size() <= NARROW_VECTOR_BYTES
+        lanes = NARROW_VECTOR_BYTES // inputs[0].element_size()
+        pairs = zip(inputs, self._sizes, strict=True)
+        return *key, all([x.numel() <= lanes * size for x, size in pairs])
 
     @cached_property
     def _has_narrow_kernel(self) -> bool:
