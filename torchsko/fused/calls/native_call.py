@@ -48,7 +48,7 @@ def make_native_call(
     Args:
         compiled: the kernel.
         dtype: float32 or float64.
-        words: the fields of ``Plan`` in `native/native_call.cpp` from ``bits`` to ``equal_batches``.
+        words: the fields of ``Plan`` in `native/native_call.cpp` from ``bits`` to ``releases``.
         ports: for each input and output (shape for one sample, number of scalars, the input that has
             its shape or -1).
 

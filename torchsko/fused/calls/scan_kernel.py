@@ -101,7 +101,7 @@ class ScanKernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        batch, rows_of_inputs, alive = self._input_rows(inputs)
+        batch, rows_of_inputs, _alive = self._input_rows(inputs)
         total = prod(batch)
         words: list[int] = [total, self._block_rows, *self._head, *rows_of_inputs]
         results = [self._compiled.result(inputs[0], (*batch, *port.shape)) for port in self.outputs]

@@ -301,8 +301,9 @@ class LazyKernel:
         identity, width = self.traits.identity, NARROW_VECTOR_BYTES if narrow else None
         cached = identity and load_kernel(identity, self.inputs, self.results, dtype, width)
         kernel = cached or build_kernel(self.program, dtype, identity=identity, vector_bytes=width)
-        if isinstance(kernel, Kernel) and not self._has_narrow_kernel:
-            self._native_call = kernel.native_call(equal_batches=self.summed_to is not None)
+        if isinstance(kernel, Kernel) and narrow == self._has_narrow_kernel:
+            lanes = NARROW_VECTOR_BYTES // dtype.itemsize if narrow else None
+            self._native_call = kernel.native_call(self.summed_to is not None, lanes)
         return kernel
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:

@@ -32,6 +32,8 @@ char* PyBytes_AsString(Object*);
 double PyFloat_AsDouble(Object*);
 extern Object PyFloat_Type;
 Object* PyErr_NoMemory();
+Object* PyEval_SaveThread();  // of type PyThreadState
+void PyEval_RestoreThread(Object*);
 void PyErr_Clear();
 void Py_IncRef(Object*);
 void Py_DecRef(Object*);
@@ -69,6 +71,7 @@ struct Plan {
   int64_t rows;        // bound on the number of samples
   int64_t width, rows_per_tile, max_tiles;  // see `Kernel` in kernel.py
   int64_t equal_batches;    // whether all inputs must have the same batch shape
+  int64_t releases;         // whether the kernel runs without Python's lock
   Port ports[1];
 };
 static const int MAX_PORTS = 40;
@@ -216,7 +219,10 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
     words[2 + 2 * (inputs + k)] = (int64_t)start(made);
     words[3 + 2 * (inputs + k)] = port.size;
   }
-  if (plan.launch(&plan.kernel, words, 1) != 0) {
+  Object* state = plan.releases ? PyEval_SaveThread() : nullptr;
+  const int error = plan.launch(&plan.kernel, words, 1);
+  if (plan.releases) PyEval_RestoreThread(state);
+  if (error != 0) {
     Py_DecRef(results);
     return PyErr_NoMemory();
   }
