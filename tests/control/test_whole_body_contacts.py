@@ -278,3 +278,21 @@ def test_wrong_numbers_are_refused(dog):  # noqa: F811
     ):
         assert_refused(lambda x=contact: whole_body_control(dog, q, qd, asked, [x]), name)
     assert_refused(lambda: whole_body_control(dog, q, qd, asked, limit_rate=-1.0), "limit_rate")
+
+
+def test_gradients_of_torques_are_those_of_the_active_limits(dog):  # noqa: F811
+    """Slacks that an interior point leaves would not be small beside the weight of the posture, 1e-4."""
+    stance = torch.tensor([0.0, -0.8, 1.6], dtype=torch.float64).repeat(4)
+    contacts = [Contact(foot) for foot in FEET]
+    q, g = torch.cat([dog.neutral()[:7], stance]), torch.Generator().manual_seed(0)
+    qd, along, weight = (torch.randn(8, 18, generator=g, dtype=torch.float64) for _ in range(3))
+
+    def totals(qd):
+        asked = [com_objective(dog, q, qd, ts.center_of_mass(dog, q) + 0.02)]
+        asked.append(posture_objective(dog, q, qd, q, weight=1e-4))
+        return (weight * whole_body_control(dog, q, qd, asked, contacts).tau).sum(-1)
+
+    leaf = (0.3 * qd).requires_grad_()
+    (gradient,) = torch.autograd.grad(totals(leaf).sum(), leaf)
+    ends = [totals(0.3 * qd + s * 1e-4 * along) for s in (1, -1)]
+    agree((gradient * along).sum(-1), (ends[0] - ends[1]) / 2e-4, 1e-6)

@@ -16,6 +16,8 @@ from torchsko.control.joint_space.adaptive_control import AdaptiveResult as Adap
 from torchsko.control.joint_space.adaptive_control import adaptive_control as adaptive_control
 from torchsko.control.joint_space.tracking import computed_torque as computed_torque
 from torchsko.control.joint_space.tracking import pd_with_gravity as pd_with_gravity
+from torchsko.control.path_integral import MPPIResult as MPPIResult
+from torchsko.control.path_integral import mppi as mppi
 from torchsko.control.task_space.contacts import Contact as Contact
 from torchsko.control.task_space.contacts import SurfaceContact as SurfaceContact
 from torchsko.control.task_space.impedance import Task as Task

@@ -1,9 +1,7 @@
 """Random numbers by counter: the same for one environment in every batch, in every order, on every device.
 
-A number depends on the seed, the environment, the episode, the control step and its place alone. The hash is
-the output function of SplitMix64, with wrapping 64-bit arithmetic.
-
-Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 14.
+A number depends on the seed, the environment, the episode, the control step and its place alone; see
+`torchsko.utils.split_mix`.
 """
 
 from __future__ import annotations
@@ -12,29 +10,10 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-
-GAMMA = -0x61C8864680B583EB
-"""0x9E3779B97F4A7C15 as a signed number: the odd integer closest to 2^64 over the golden ratio."""
+from torchsko.utils.split_mix import leading_bits, split, streams_of_seed
 
 AGE_STEP = -1
 """Step of the stream of random ages."""
-
-
-def _mix(x: Tensor) -> Tensor:
-    """The output function of SplitMix64, a bijection of 64-bit integers."""
-    x = (x ^ _shifted(x, 30)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
-    x = (x ^ _shifted(x, 27)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _split(x: Tensor, counter: Tensor | int) -> Tensor:
-    """The state of the counter-th stream that splits off another one."""
-    return _mix(x + GAMMA * (counter + 1))
 
 
 def environment_keys(seed: int, index: Tensor) -> Tensor:
@@ -47,8 +26,7 @@ def environment_keys(seed: int, index: Tensor) -> Tensor:
     Returns:
         int64 `[n]`.
     """
-    wrapped = (seed + (1 << 63)) % (1 << 64) - (1 << 63)
-    return _split(_mix(torch.full_like(index, wrapped)), index)
+    return streams_of_seed(seed, index)
 
 
 def uniform_numbers(
@@ -68,10 +46,10 @@ def uniform_numbers(
     """
     if count == 0:  # tasks without disturbances, at each step
         return key.new_empty((len(key), 0), dtype=dtype)
-    stream = _split(_split(key, episode), step)
+    stream = split(split(key, episode), step)
     places = torch.arange(count, device=key.device)
     bits = 53 if dtype == torch.float64 else 24
-    return _shifted(_split(stream[:, None], places), 64 - bits).to(dtype) * 2.0**-bits
+    return leading_bits(split(stream[:, None], places), bits).to(dtype) * 2.0**-bits
 
 
 class Draws:

@@ -14,10 +14,9 @@ from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.capture.arguments import Arguments, Choice, no_constant
+from torchsko.fused.capture.call_kernels import CallKernels, tensor_of
 from torchsko.fused.capture.captured import Captured, Changes
-from torchsko.fused.capture.recipe import Recipe, recipe_of
-from torchsko.fused.capture.verification import Schedule, can_verify, first_sample
-from torchsko.fused.functions.diverged_samples import treat_nonfinite
+from torchsko.fused.capture.recipe import recipe_of
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
@@ -41,36 +40,6 @@ _AGAIN = (
     "kernels of %s are made again: %s has changed, which they hold constant. Keep values that change "
     "often in a tensor of real numbers: it is read at each call"
 )
-
-
-class _Kernels:
-    """Kernels of one choice of arguments.
-
-    Attributes:
-        function: of the arguments, the captured tensors, and the mechanism's parameters.
-        recipe: results and captures.
-        captured: the captured tensors and values now.
-        schedule: the calls whose results are compared with the function's.
-        scans: the scans of the function, by their numbers of carried and streamed inputs and direction.
-    """
-
-    function: FusedFunction
-
-    def __init__(self, recipe: Recipe, captured: Captured) -> None:
-        self.recipe, self.captured = recipe, captured
-        self.schedule = Schedule(recipe.seconds)
-        self.scans: dict[tuple[int, int, bool], Scan] = {}
-        self._spec = None if recipe.spec.is_leaf() else recipe.spec
-
-    def results(self, outputs: Sequence[Tensor]) -> Any:
-        """The kernels' results in the function's dtypes, nested as the function nests them."""
-        if self.recipe.dtypes:
-            outputs = [*outputs]
-            for k, dtype in self.recipe.dtypes:
-                outputs[k] = outputs[k].to(dtype)
-        if self._spec is None:
-            return outputs[0]
-        return pytree.tree_unflatten(list(outputs), self._spec)
 
 
 class FusedCall(FusedObject):
@@ -102,7 +71,7 @@ class FusedCall(FusedObject):
         self._nonfinite: NonFiniteChoice = nonfinite
         self._arguments = Arguments.of(fn)
         self._arguments.refuse_unknown(shapes)
-        self._made: dict[Choice, _Kernels] = {}
+        self._made: dict[Choice, CallKernels] = {}
 
     def prepare(self) -> FusedCall:
         """Evaluate the function with the required arguments, if their shapes are known; returns itself.
@@ -141,6 +110,9 @@ class FusedCall(FusedObject):
                 torch.compile, a changed constant.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
+        found = None if kwargs else self._call_native(args)
+        if found is not None:
+            return found
         if self.layer is not None:
             if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
                 # Within another fused function its kernel reads all values of the layer.
@@ -163,12 +135,36 @@ class FusedCall(FusedObject):
         except ChangedConstantsError:
             self._renew()
             return self(*args, **kwargs)
-        function = made.function
-        if self._verify and made.schedule.is_due() and can_verify(tensors, outputs):
-            inputs = first_sample(function.inputs, tensors)
-            rows = first_sample(function.outputs, outputs)
-            made.schedule.verify(self.name, lambda x: function.sample(*x), inputs, rows)
-        return made.results(treat_nonfinite(self.name, outputs, function.outputs, self._nonfinite))
+        return made.results(tensors, outputs)
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply the function to NumPy arrays, without gradients; small batches have no tensors in between.
+
+        Args:
+            *args: its arguments after the mechanism; arrays `[*batch, *shape]` of the mechanism's dtype.
+            **kwargs: the same arguments by name.
+
+        Returns:
+            What the function returns, with arrays in place of tensors.
+
+        Raises:
+            FusedError: as for a call with tensors.
+            ShapeError: an array that does not fit.
+
+        Example:
+            >>> import numpy as np, torchsko as ts
+            >>> arm = ts.load(ts.robots.panda)
+            >>> fast = ts.fuse(ts.inverse_dynamics, arm)
+            >>> q = np.zeros(7)
+            >>> type(fast.numpy(q, q, q))
+            <class 'numpy.ndarray'>
+        """
+        found = None if kwargs else self._call_native(args)
+        if found is not None:
+            return found
+        with torch.no_grad():
+            found = self(*map(tensor_of, args), **{k: tensor_of(x) for k, x in kwargs.items()})
+        return pytree.tree_map(lambda x: x.numpy(), found)
 
     def scan(
         self,
@@ -177,7 +173,7 @@ class FusedCall(FusedObject):
         constant: Sequence[Tensor],
         *,
         reverse: bool = False,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Repeat the function in one kernel, once for each row of the series.
 
         The arguments of the function are the carry, a row of each series, and constant tensors. It returns a
@@ -190,7 +186,7 @@ class FusedCall(FusedObject):
             reverse: from the last row to the first.
 
         Returns:
-            The further results of each row, `[*batch, steps, *shape]`.
+            The last carry, `[*batch, *shape]`, and further results of each row, `[*batch, steps, *shape]`.
         """
         names, roles = self._arguments.names, (len(carry), len(series), reverse)
         function, captured = self.current(names)
@@ -207,7 +203,7 @@ class FusedCall(FusedObject):
             self._renew()
             return self.scan(carry, series, constant, reverse=reverse)
         self.verify_scan(names, scans[roles], inputs, found)
-        return tuple(found[len(carry) :])
+        return tuple(found[: len(carry)]), tuple(found[len(carry) :])
 
     def verify_scan(
         self,
@@ -216,28 +212,8 @@ class FusedCall(FusedObject):
         inputs: Sequence[Tensor],
         results: Sequence[Tensor],
     ) -> None:
-        """Compare one step of a scan from the first sample with the function, as calls are compared.
-
-        Args:
-            names: the arguments of the function.
-            scan: repeats the function.
-            inputs: of the scan.
-            results: of the scan for these inputs.
-        """
-        made, roles = self._made[names, ()], scan.roles
-        if not (self._verify and made.schedule.is_due() and can_verify(inputs, results)):
-            return
-        one, carry, stop = scan.of_length(1), roles.carry, roles.carry + roles.stream
-        streamed = [
-            x.narrow(x.dim() - len(port.shape), 0, 1)
-            for port, x in zip(one.inputs[carry:stop], inputs[carry:stop], strict=True)
-        ]
-        given = [x.detach() for x in (*inputs[:carry], *streamed, *inputs[stop:])]
-        last = 0 if scan.reverse else -1
-        rows = [x[last] for x in first_sample(one.outputs, one(*given))]
-        sample = first_sample(one.inputs, given)
-        sample[carry:stop] = [x[0] for x in sample[carry:stop]]
-        made.schedule.verify(self.name, lambda x: made.function.sample(*x), sample, rows)
+        """Compare one step of a scan with the function of these arguments; see `CallKernels.verify_scan`."""
+        self._made[names, ()].verify_scan(scan, inputs, results)
 
     def retrace(self) -> None:
         """Trace the function again at its next call, with the Python values that it reads then."""
@@ -257,7 +233,14 @@ class FusedCall(FusedObject):
         made, captured = self._current((names, ()))
         return made.function, captured
 
-    def _current(self, choice: Choice) -> tuple[_Kernels, list[Tensor]]:
+    def _call_native(self, args: tuple[Any, ...]) -> Any:
+        """The results of a small call with tensors or arrays alone; None if it needs Python code."""
+        made = self._made.get((self._arguments.names[: len(args)], ()))
+        if made is None or self.layer is not None:
+            return None
+        return made.call_native(args, self._values)
+
+    def _current(self, choice: Choice) -> tuple[CallKernels, list[Tensor]]:
         """The kernels of a choice of arguments for the present Python values, and the captured tensors."""
         made, traces = self._made[choice], 0
         while isinstance(captured := made.captured.read(), Changes):
@@ -286,7 +269,7 @@ class FusedCall(FusedObject):
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
-    def _make_first(self, choice: Choice) -> _Kernels:
+    def _make_first(self, choice: Choice) -> CallKernels:
         """Make the function of a choice of arguments that is new."""
         if torch.compiler.is_compiling():
             raise FusedError(
@@ -296,7 +279,7 @@ class FusedCall(FusedObject):
             )
         return self._make(choice)
 
-    def _follow_changes(self, choice: Choice, made: _Kernels, changes: Changes) -> _Kernels:
+    def _follow_changes(self, choice: Choice, made: CallKernels, changes: Changes) -> CallKernels:
         """The kernels for other Python values: the same ones if they give the same program."""
         if torch.compiler.is_compiling():
             raise FusedError(
@@ -312,7 +295,7 @@ class FusedCall(FusedObject):
         self._workshop.remove(choice)
         return self._make(choice)
 
-    def _is_same_program(self, choice: Choice, made: _Kernels) -> bool:
+    def _is_same_program(self, choice: Choice, made: CallKernels) -> bool:
         """True if a new trace of the function gives the kernels' programs."""
         recipe = recipe_of(
             self._fn, self._arguments, choice, self._shapes_of(choice[0]), self._workshop
@@ -326,7 +309,7 @@ class FusedCall(FusedObject):
         except FusedError:  # which a new trace raises again, where it is needed
             return False
 
-    def _make(self, choice: Choice) -> _Kernels:
+    def _make(self, choice: Choice) -> CallKernels:
         """Make the kernels of a choice of arguments."""
         names, options = choice
         self._arguments.refuse_unknown((*names, *dict(options)))
@@ -336,13 +319,14 @@ class FusedCall(FusedObject):
         captured = Captured(self._fn, recipe.captures, recipe.changing, fixed)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
-        made = _Kernels(recipe, captured)
+        treatment = {"verify": self._verify, "nonfinite": self._nonfinite}
+        made = CallKernels(self.name, recipe, captured, **treatment)
         made.function = self._traced(choice, shapes, made)
         self._made[choice] = made
         return made
 
     def _traced(
-        self, choice: Choice, shapes: Mapping[str, tuple[int, ...]], made: _Kernels
+        self, choice: Choice, shapes: Mapping[str, tuple[int, ...]], made: CallKernels
     ) -> FusedFunction:
         """The kernels' function, traced when it is first run."""
 
@@ -362,7 +346,7 @@ class FusedCall(FusedObject):
             states, captured = tensors[: len(choice[0])], tensors[len(choice[0]) :]
             with Swap(current, captured):
                 found, _ = self._arguments.call(self._fn, choice, mech, states)
-                # The results of a kernel have one dtype; `_Kernels.results` restores the others.
+                # The results of a kernel have one dtype; `CallKernels.results` restores the others.
                 for k, _ in made.recipe.dtypes:
                     found[k] = found[k].to(mech.dtype)
                 return found

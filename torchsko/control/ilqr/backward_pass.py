@@ -74,7 +74,7 @@ def backward_pass(problem: OptimalControl, model: QuadraticModel, mu: Tensor) ->
     The first-order change of the cost is that of the linear model, in which gaps close.
     """
     bounds = () if problem.bounds is None else (model.low, model.high)
-    k, K, slope, full_step, size, positive_definite = repeat(
+    _, (k, K, slope, full_step, size, positive_definite) = repeat(
         problem.backward,
         (model.end_hessian, model.end_gradient, torch.zeros_like(model.end_gradient)),
         (

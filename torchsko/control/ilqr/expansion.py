@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.inequalities import Inequalities
-from torchsko.control.ilqr.phase_dynamics import Change, Perturbed, PhaseDynamics
+from torchsko.control.ilqr.phase_dynamics import Change, Perturbed, PhaseDynamics, StepResult
+from torchsko.control.normal_numbers import normal_numbers
 from torchsko.errors import ShapeError
 from torchsko.integrators.linearize import jacobians
 from torchsko.mechanism.configuration import add_step, subtract
@@ -128,12 +129,8 @@ class PhaseFunctions:
         count = len(rest) - self.num_goals - 1
         alpha, goals = rest[count], (*rest[count + 1 :], *rest[:count])
         x = torch.cat([subtract(mech, q_bar, q), qd - qd_bar], -1)
-        u = u + alpha[..., None] * k + matvec(K, x)
-        if self.bounds is not None:
-            u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
-        found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
-        at = Change(found.qd, found.start, found.forces)
-        cost = _scalar(self._cost(mech, q, at, u, goals), qd)
+        u = self._within_bounds(u + alpha[..., None] * k + matvec(K, x))
+        found, at, cost = self._advance(mech, q, qd, u, goals)
         q_gap, qd_gap = ((1 - alpha[..., None]) * gap).tensor_split(2, -1)
         end = add_step(mech, found.q, q_gap), found.qd + qd_gap
         if self.inequalities is None:
@@ -150,9 +147,7 @@ class PhaseFunctions:
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, end: Tensor, *goals: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Terms of the Lagrangian of a step: the cost, the deviation from `end`, and the inequalities."""
-        found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
-        at = Change(found.qd, found.start, found.forces)
-        cost = _scalar(self._cost(mech, q, at, u, goals), qd)
+        found, at, cost = self._advance(mech, q, qd, u, goals)
         values = cost[..., None][..., :0]
         if self.inequalities is not None:
             values = self.inequalities.values(*self._arguments(mech, q, at, u, goals))
@@ -167,6 +162,38 @@ class PhaseFunctions:
         nearby = self.dynamics.first_order(mech, q, qd, self.joint_forces(mech, u))
         values = self._values(mech, q, self._of_inputs(mech, nearby), goals)
         return torch.cat(jacobians(values, torch.zeros_like(qd), qd, u), -1)
+
+    def sample(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, cost: Tensor, random: Tensor, u: Tensor,
+        *rest: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A step under a random input of mean u, for `torchsko.control.mppi`.
+
+        `rest` holds the series, the standard deviations `[*batch, num_u]` and the goals that are constant in
+        time. `random` is the state of `torchsko.control.normal_numbers`.
+
+        Returns:
+            The next state, the cost including that of this step, the next state of the random numbers, and u.
+        """
+        count = len(rest) - self.num_goals - 1
+        deviation, goals = rest[count], (*rest[count + 1 :], *rest[:count])
+        noise, random = normal_numbers(random, u.shape[-1])
+        u = self._within_bounds(u + deviation * noise)
+        found, _, of_step = self._advance(mech, q, qd, u, goals)
+        return found.q, found.qd, cost + of_step, random, u
+
+    def _within_bounds(self, u: Tensor) -> Tensor:
+        if self.bounds is None:
+            return u
+        return torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
+
+    def _advance(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, goals: Sequence[Tensor]
+    ) -> tuple[StepResult, Change, Tensor]:
+        """A step, what costs depend on, and the running cost `[*batch]`."""
+        found = self.dynamics.advance(mech, q, qd, self.joint_forces(mech, u))
+        at = Change(found.qd, found.start, found.forces)
+        return found, at, _scalar(self._cost(mech, q, at, u, goals), qd)
 
     def joint_forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces from inputs, `[*batch, num_dof]`."""

@@ -54,7 +54,7 @@ def evaluate(
     A, B, gradient, hessian, end_gradient, end_hessian = problem.expand(
         state.q, state.qd, state.u, state.multipliers, state.penalty, goals
     )
-    costates, descent = repeat(
+    _, (costates, descent) = repeat(
         problem.costates, (end_gradient,), (A, B, gradient), (), reverse=True
     )
     free = free_inputs(problem, state.u, descent)

@@ -16,7 +16,7 @@ def repeat(
     constant: Sequence[Tensor],
     *,
     reverse: bool = False,
-) -> tuple[Tensor, ...]:
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Apply a step once for each row of the series.
 
     Args:
@@ -27,17 +27,19 @@ def repeat(
         reverse: from the last row to the first.
 
     Returns:
-        The further results of each step, `[steps, *batch, ...]`.
+        The last carry, `[*batch, ...]`, and the further results of each step, `[steps, *batch, ...]`.
     """
     count = len(carry)
     scan = getattr(step, "scan", None)  # of `torchsko.fuse`
     if scan is not None:
         lead = carry[-1].ndim - 1
-        found = scan(carry, [x.movedim(0, lead) for x in series], constant, reverse=reverse)
-        return tuple(x.movedim(lead, 0) for x in found)
-    rows: list[Sequence[Tensor]] = []
+        rows = [x.movedim(0, lead) for x in series]
+        end, found = scan(carry, rows, constant, reverse=reverse)
+        return end, tuple(x.movedim(lead, 0) for x in found)
+    results: list[Sequence[Tensor]] = []
     for t in reversed(range(len(series[0]))) if reverse else range(len(series[0])):
         found = step(*carry, *(x[t] for x in series), *constant)
         carry = found[:count]
-        rows.append(found[count:])
-    return tuple(torch.stack(x) for x in zip(*(rows[::-1] if reverse else rows), strict=True))
+        results.append(found[count:])
+    columns = zip(*(results[::-1] if reverse else results), strict=True)
+    return tuple(carry), tuple(torch.stack(x) for x in columns)

@@ -95,6 +95,7 @@ class Segment:
     expand: Compiler
     curvature: Compiler
     step: Compiler
+    sample: Compiler
     expand_final: Compiler
     final_curvature: Compiler
     cost_final: Compiler
@@ -221,6 +222,7 @@ def _segment(
     arguments = {
         "expand": ("q", "qd", "u", *extra, *duals),
         "curvature": ("q", "qd", "u", "costate", *extra, *duals),
+        "sample": ("q", "qd", "cost", "random", "u", *series, "deviation", *goals),
         "step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "gap", *series, "alpha", *goals),
     }
     finals = {
@@ -270,5 +272,6 @@ def step_shapes(mech: Mechanism, m: int) -> dict[str, tuple[int, ...]]:
         "q": (num_q,), "qd": (n,), "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,),
         "k": (m,), "K": (m, x), "alpha": (), "gap": (x,), "V": (x, x), "v": (x,), "s": (x,),
         "p": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,), "hessian": (x + m, x + m),
-        "descent": (m,), "low": (m,), "high": (m,), "mu": (), "penalty": (),
+        "descent": (m,), "low": (m,), "high": (m,), "mu": (), "penalty": (), "cost": (),
+        "random": (3,), "deviation": (m,),
     }  # fmt: skip

@@ -42,7 +42,13 @@ from torchsko.control.ilqr.held_starts import warn_unreached
 from torchsko.control.ilqr.iteration import evaluate, iterate
 from torchsko.control.ilqr.multipliers import complementarity, start_penalty
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.control.ilqr.start_checks import check_solver, check_start, warn_nonfinite
+from torchsko.control.ilqr.start_checks import (
+    check_problem,
+    check_solver,
+    check_start,
+    guessed_states,
+    warn_nonfinite,
+)
 from torchsko.control.ilqr.trajectory import (
     SolverState,
     compute_gaps,
@@ -165,7 +171,9 @@ def ilqr(
         True
     """
     check_solver(tolerance, max_iterations, exact, stop_early)
-    batch, shapes, tensors = check_start(problem, q, qd, u, goals, states)
+    check_problem("ilqr", problem)
+    guess = guessed_states(problem, states)
+    batch, shapes, tensors = check_start("ilqr", problem, (q, qd, u), goals, guess)
     flat = not problem.is_batched  # a batched mechanism cannot be indexed
     inputs = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
     count, constant = len(tensors) - len(goals), len(problem.goals)

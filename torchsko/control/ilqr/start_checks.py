@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,36 +38,45 @@ def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: An
             )
 
 
-def check_start(
-    problem: OptimalControl,
-    q: Tensor,
-    qd: Tensor,
-    u: Tensor,
-    goals: tuple[Tensor, ...],
-    states: tuple[Tensor, Tensor] | None,
-) -> tuple[torch.Size, Shapes, dict[str, Tensor]]:
-    """Check all tensors; return batch dimensions, shapes for one sample, and tensors, by name."""
+def check_problem(solver: str, problem: Any) -> None:
+    """Check that a solver was given an optimal control problem."""
     if not isinstance(problem, OptimalControl):
         raise TorchskoError(
-            f"ilqr was given a {type(problem).__name__} as problem.",
+            f"{solver} was given a {type(problem).__name__} as problem.",
             "A problem is an OptimalControl: a mechanism with costs.",
             "Pass ts.control.optimal_control(phases).",
         )
+
+
+def check_start(
+    solver: str,
+    problem: OptimalControl,
+    start: tuple[Tensor, Tensor, Tensor],
+    goals: tuple[Tensor, ...],
+    further: Mapping[str, tuple[Tensor, tuple[int, ...]]],
+) -> tuple[torch.Size, Shapes, dict[str, Tensor]]:
+    """Check all tensors; return batch dimensions, shapes for one sample, and tensors, by name.
+
+    Args:
+        solver: name of the function that solves the problem.
+        problem: the problem.
+        start: initial configuration and velocity, and inputs.
+        goals: goals and series.
+        further: other finite tensors with shapes for one sample, which follow the inputs.
+    """
     names = [*problem.goals, *problem.series]
     if len(goals) != len(names):
         raise ShapeError(
-            f"ilqr was given {len(goals)} goals.",
+            f"{solver} was given {len(goals)} goals.",
             f"The costs of the problem depend on {names}.",
             "Pass them after u, in this order.",
         )
     mech = problem.mech
     n, m, steps = mech.num_dof, problem.num_u, problem.num_steps
     shapes: Shapes = {"q": (mech.num_q,), "qd": (n,), "u": (steps, m)}
-    tensors: dict[str, Tensor] = {"q": q, "qd": qd, "u": u}
-    if states is not None:
-        configurations, velocities = _pair(states)
-        shapes |= {"states[0]": (steps + 1, mech.num_q), "states[1]": (steps + 1, n)}
-        tensors |= {"states[0]": configurations, "states[1]": velocities}
+    tensors = dict(zip(shapes, start, strict=True))
+    shapes |= {name: shape for name, (_, shape) in further.items()}
+    tensors |= {name: x for name, (x, _) in further.items()}
     for name, x in tensors.items():
         _check(mech, name, x, shapes[name], finite=True)
     shapes |= dict(problem.goals) | {k: (steps + 1, *shape) for k, shape in problem.series.items()}
@@ -76,6 +85,20 @@ def check_start(
         _check(mech, name, tensors[name], shapes[name])
     batches = {name: x.shape[: x.ndim - len(shapes[name])] for name, x in tensors.items()}
     return shared_batch({"the mechanism": mech.batch_shape} | batches), shapes, tensors
+
+
+def guessed_states(
+    problem: OptimalControl, states: Any
+) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
+    """The initial guess of states of multiple shooting, with shapes for one sample, by name."""
+    if states is None:
+        return {}
+    configurations, velocities = _pair(states)
+    mech, rows = problem.mech, problem.num_steps + 1
+    return {
+        "states[0]": (configurations, (rows, mech.num_q)),
+        "states[1]": (velocities, (rows, mech.num_dof)),
+    }
 
 
 def _pair(states: Any) -> tuple[Any, Any]:

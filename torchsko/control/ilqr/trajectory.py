@@ -83,9 +83,8 @@ def rollout_policy(
         series = state.q[span], state.qd[span], state.u[span], k[span], K[span], state.gap[span]
         count = len(problem.goals)
         constant, timed = [x[0] for x in goals[:count]], [x[span] for x in goals[count:]]
-        part = repeat(segment.step, (q, qd), (*series, *timed), (alpha, *constant))
+        (q, qd), part = repeat(segment.step, (q, qd), (*series, *timed), (alpha, *constant))
         parts.append((*part[:3], _padded(problem, part[3:])))
-        q, qd = part[0][-1], part[1][-1]
         total = total + part[3].sum(0) + final_cost(segment, q, qd, goals)
     qs, qds, us, values = (torch.cat(x) for x in zip(*parts, strict=True))
     total = total + penalty_cost(problem, values, state.multipliers, state.penalty)

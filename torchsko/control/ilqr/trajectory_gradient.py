@@ -239,7 +239,7 @@ class _LinearSystem(NamedTuple):
         gradient = matvec(self.H, w) - c - matvec(self.C.mT, eta)
         end_gradient = matvec(self.end_hessian, end) - end_c
         series = self.A, self.B, gradient
-        return repeat(self.problem.costates, (end_gradient,), series, (), reverse=True)
+        return repeat(self.problem.costates, (end_gradient,), series, (), reverse=True)[1]
 
     def _descend(self, hessian: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Minimum of the linear-quadratic problem of free inputs: the change of steps and of the end."""
@@ -249,7 +249,7 @@ class _LinearSystem(NamedTuple):
         gradient, B = mask * gradient, self.B * self.free[..., None, :]
         infinite = torch.full_like(self.free, torch.inf)
         bounds = () if self.problem.bounds is None else (-infinite, infinite)
-        k, K, *_ = repeat(
+        _, (k, K, *_) = repeat(
             self.problem.backward,
             (self.end_hessian, none[0], none[0]),
             (self.A, B, gradient, hessian, none, none, 0 * self.free, *bounds),
@@ -257,15 +257,12 @@ class _LinearSystem(NamedTuple):
             reverse=True,
         )
 
-        def step(
-            x: Tensor, A: Tensor, B: Tensor, k: Tensor, K: Tensor
-        ) -> tuple[Tensor, Tensor, Tensor]:
+        def step(x: Tensor, A: Tensor, B: Tensor, k: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
             u = k + matvec(K, x)
-            after = matvec(A, x) + matvec(B, u)
-            return after, torch.cat([x, u], -1), after
+            return matvec(A, x) + matvec(B, u), torch.cat([x, u], -1)
 
-        steps, after = repeat(step, (none[0],), (self.A, B, k, K), ())
-        return steps, after[-1]
+        (end,), (steps,) = repeat(step, (none[0],), (self.A, B, k, K), ())
+        return steps, end
 
     def _check(self, change: Tensor, size: Tensor) -> None:
         """Refuse a solution that still changes by more than the square root of rounding."""

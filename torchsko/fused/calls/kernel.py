@@ -110,25 +110,31 @@ class Kernel:
         tiles = compiled.tiles
         self._max_tiles = max(1, min(64, BLOCK_COST // cost) // tiles) * tiles
 
-    def native_call(self, equal_batches: bool) -> NativeCall | None:
+    def native_call(self, equal_batches: bool, max_samples: int | None) -> NativeCall | None:
         """The native call of the kernel for small batches; see `torchsko.fused.calls.native_call`.
 
         Args:
             equal_batches: whether all inputs must have the same batch shape.
+            max_samples: largest number of samples of an expensive kernel, which runs without Python's lock;
+                None: as many as one thread computes within microseconds.
         """
+        most = min(self._threaded_batch, self._pooled_batch)
+        if max_samples is not None:
+            most = max_samples + 1
         words = [
             BITS[self.dtype],
             len(self.inputs),
             len(self.outputs),
-            min(self._threaded_batch, self._pooled_batch),
+            most,
             self._width,
             self._rows_per_tile,
             self._max_tiles,
             int(equal_batches),
+            int(max_samples is not None),
         ]
         ports = [(port.shape, port.size, -1) for port in self.inputs]
         ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
-        return make_native_call(self._compiled, words, ports)
+        return make_native_call(self._compiled, self.dtype, words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
@@ -262,8 +268,8 @@ def rows(
     # Second derivatives may have cotangents that are zero tensors without memory.
     if not x.data_ptr():
         x = torch.zeros_like(x)
-    if prod(x.shape[:num_batch]) == 1:
-        return x.contiguous(), 0
+    if x.numel() and (prod(x.shape[:num_batch]) == 1 or not any(x.stride()[:num_batch])):
+        return x[(0,) * num_batch].contiguous(), 0
     is_row = num_batch == 1 == len(batch) and x.stride(0) > 0
     if is_row and len(x) > 0 and x[0].is_contiguous():  # a slice of wider rows
         return x, x.stride(0)

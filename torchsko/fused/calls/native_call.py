@@ -1,8 +1,9 @@
 """Native call of a kernel for small batches.
 
 For these, Python code takes several times the time of the kernel. The function reads tensors by the C
-exchange interface of DLPack (``__dlpack_c_exchange_api__``), which PyTorch has since 2.11. Without it, or
-if the library cannot be linked, calls use `Kernel.__call__`, which returns the same results.
+exchange interface of DLPack (``__dlpack_c_exchange_api__``), which PyTorch has since 2.11, and NumPy arrays
+by the buffer protocol. Without the interface, or if the library cannot be linked, calls use
+`Kernel.__call__`, which returns the same results.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +27,8 @@ SOURCE = "native_call.cpp"
 _MAX_PORTS, _MAX_RANK, _DLPACK_MAJOR = 40, 4, 1
 _CAPSULE = b"dlpack_exchange_api"
 
-NativeCall = Callable[..., "tuple[Tensor, ...] | None"]
+NativeCall = Callable[..., "tuple[Any, ...] | None"]
+"""A function of tensors or arrays that returns the results, or None for inputs that it does not support."""
 
 
 def _library(toolchain: Toolchain) -> ctypes.CDLL | None:
@@ -38,20 +41,21 @@ def _library(toolchain: Toolchain) -> ctypes.CDLL | None:
 
 
 def make_native_call(
-    compiled: Compiled, words: Sequence[int], ports: Sequence[Any]
+    compiled: Compiled, dtype: torch.dtype, words: Sequence[int], ports: Sequence[Any]
 ) -> NativeCall | None:
     """Make the native call of one kernel.
 
     Args:
         compiled: the kernel.
-        words: the fields of ``Plan`` in `native/native_call.cpp` from ``bits`` to ``equal_batches``.
+        dtype: float32 or float64.
+        words: the fields of ``Plan`` in `native/native_call.cpp` from ``bits`` to ``releases``.
         ports: for each input and output (shape for one sample, number of scalars, the input that has
             its shape or -1).
 
     Returns:
-        A function of the inputs, which are plain tensors without derivatives. It returns the
-        results, or None for inputs that it does not support. If the kernel has too many ports,
-        there is no such function.
+        A function of the inputs, which are plain tensors without derivatives or NumPy arrays; results are
+        arrays if the first input is one. It returns the results, or None for inputs that it does
+        not support. If the kernel has too many ports, there is no such function.
     """
     exchange = _exchange()
     if exchange is None or len(ports) > _MAX_PORTS or any(len(s) > _MAX_RANK for s, *_ in ports):
@@ -69,6 +73,7 @@ def make_native_call(
     )
     # The function holds a reference to its self, and so to everything that it reads.
     self = (struct.pack(f"@{len(plan)}q", *plan), None, Tensor, torch.empty_like, "new_empty")
+    self += (np.ndarray, np.empty, np.dtype(f"f{dtype.itemsize}"))
     return make(ctypes.addressof(ctypes.c_char.in_dll(library, "torchsko_method")), self, None)
 
 

@@ -83,6 +83,11 @@ class ScanKernel:
         self._compiled, self._roles = compiled, roles
         self._head = (steps, every, int(reverse))
         self._steps = steps
+        streams = range(roles.carry, roles.carry + roles.stream)
+        self._ports = tuple(
+            (port.shape, port.size, port.size // steps if steps and k in streams else 0)
+            for k, port in enumerate(self.inputs)
+        )
         self._pack = struct.Struct(f"@{5 + 3 * (len(inputs) + len(outputs))}q").pack
         cost = max(1, steps) * compiled.cost
         self._block_rows = compiled.width * max(1, min(64, BLOCK_COST // cost))
@@ -96,14 +101,9 @@ class ScanKernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        batch = common_batch(self.inputs, self.dtype, CPU, inputs)
+        batch, rows_of_inputs, _alive = self._input_rows(inputs)
         total = prod(batch)
-        words: list[int] = [total, self._block_rows, *self._head]
-        alive = []  # until the kernel has run
-        for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
-            x, stride, step = step_rows(k, x, port, batch, self._roles, self._steps)
-            alive.append(x)
-            words += (x.data_ptr(), stride, step)
+        words: list[int] = [total, self._block_rows, *self._head, *rows_of_inputs]
         results = [self._compiled.result(inputs[0], (*batch, *port.shape)) for port in self.outputs]
         for y, port in zip(results, self.outputs, strict=True):
             words += (y.data_ptr(), port.size, 0)
@@ -111,6 +111,30 @@ class ScanKernel:
             threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
             self._compiled.launch(self._pack(*words), threads)
         return tuple(results)
+
+    def _input_rows(
+        self, inputs: Sequence[Tensor]
+    ) -> tuple[tuple[int, ...], list[int], Sequence[Tensor]]:
+        """The batch shape; address, stride and step of each input; and tensors that must outlive the call."""
+        # Contiguous inputs of one batch shape first, as in `torchsko.fused.calls.kernel.input_rows`.
+        lead, words = tuple(inputs[0].shape), []
+        lead = lead[: len(lead) - len(self._ports[0][0])]
+        for x, (shape, size, step) in zip(inputs, self._ports, strict=True):
+            if x.shape != lead + shape or x.dtype is not self.dtype or x.device != CPU:
+                break
+            address = x.data_ptr()
+            if not address or not x.is_contiguous() or x.is_neg():
+                break
+            words += (address, size, step)
+        else:
+            return lead, words, ()
+        batch = common_batch(self.inputs, self.dtype, CPU, inputs)
+        words, alive = [], []
+        for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
+            x, stride, step = step_rows(k, x, port, batch, self._roles, self._steps)
+            alive.append(x)
+            words += (x.data_ptr(), stride, step)
+        return batch, words, alive
 
 
 def step_rows(

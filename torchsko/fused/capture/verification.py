@@ -62,8 +62,10 @@ class Schedule:
             return False
         self._calls += 1
         self._is_pending |= self._calls & (self._calls - 1) == 0
+        if not self._is_pending:
+            return False
         limit = MAX_SECONDS + MAX_SHARE * (time.process_time() - self._start)
-        return self._is_pending and (self.evaluations + 1) * self.seconds <= limit
+        return (self.evaluations + 1) * self.seconds <= limit
 
     def verify(
         self, name: str, source: Source, inputs: Sequence[Tensor], outputs: Sequence[Tensor]

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,14 +127,23 @@ class FusedFunction(LazyKernel):
         inlined = node is TransformNode and is_within(inputs)
         return self._mapped(*inputs) if inlined else node.apply(self, *inputs)
 
-    def call_native(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
+    def call_native(self, inputs: Sequence[Any], *numbers: float) -> tuple[Any, ...] | None:
         """Apply the kernel by its native call; ``numbers`` are the last inputs as Python floats.
 
+        Args:
+            inputs: tensors; arrays of NumPy may take the places of the first ones.
+            *numbers: the last inputs.
+
         Returns:
-            The results, or None if there is no native call for these inputs: no kernel is compiled
-            yet, derivatives or transforms are active, or the batch is large.
+            The results, arrays if the first input is one; None if there is no native call for these
+            inputs: no kernel is compiled yet, derivatives or transforms are active, or the batch is large.
         """
-        if self._native_call is None or torch.compiler.is_compiling() or needs_dispatch(inputs):
+        if self._native_call is None or torch.compiler.is_compiling():
+            return None
+        tensors = inputs
+        if inputs and type(inputs[0]) is np.ndarray:
+            tensors = [x for x in inputs if type(x) is not np.ndarray]
+        if needs_dispatch(tensors):
             return None
         if not self._is_unchanged():
             return None

@@ -61,6 +61,7 @@ class LazyKernel:
             traits: further properties of the function.
         """
         self.inputs, self.traits = tuple(inputs), traits
+        self._sizes = tuple(port.size for port in self.inputs)
         # Copied because every call reads them.
         self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
         self._fn, self._is_unchanged = fn, traits.is_unchanged
@@ -226,8 +227,9 @@ class LazyKernel:
         key = inputs[0].dtype, inputs[0].device
         if not self._has_narrow_kernel:
             return key
-        samples = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
-        return *key, samples * inputs[0].element_size() <= NARROW_VECTOR_BYTES
+        lanes = NARROW_VECTOR_BYTES // inputs[0].element_size()
+        pairs = zip(inputs, self._sizes, strict=True)
+        return *key, all([x.numel() <= lanes * size for x, size in pairs])
 
     @cached_property
     def _has_narrow_kernel(self) -> bool:
@@ -299,8 +301,9 @@ class LazyKernel:
         identity, width = self.traits.identity, NARROW_VECTOR_BYTES if narrow else None
         cached = identity and load_kernel(identity, self.inputs, self.results, dtype, width)
         kernel = cached or build_kernel(self.program, dtype, identity=identity, vector_bytes=width)
-        if isinstance(kernel, Kernel) and not self._has_narrow_kernel:
-            self._native_call = kernel.native_call(equal_batches=self.summed_to is not None)
+        if isinstance(kernel, Kernel) and narrow == self._has_narrow_kernel:
+            lanes = NARROW_VECTOR_BYTES // dtype.itemsize if narrow else None
+            self._native_call = kernel.native_call(self.summed_to is not None, lanes)
         return kernel
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:

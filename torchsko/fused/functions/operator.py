@@ -9,7 +9,7 @@ implementation silently drops the tangents of forward mode.
 The following private names of PyTorch are used by fused functions and may change in later versions.
 
 * Active transforms and dispatch modes: `_are_functorch_transforms_active`, `peek_interpreter_stack`,
-  `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`, `_get_dispatch_mode`.
+  `_len_torch_dispatch_stack`, `_is_tracing`, `_get_current_dispatch_mode_stack`, `_get_dispatch_mode`.
 * The vmap of autograd: `_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`.
 * Forward mode: `forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`.
 * Calls below autograd: `_AutoDispatchBelowAutograd`; backward passes: `_engine_run_backward`.
@@ -33,11 +33,11 @@ from torch import Tensor
 from torch._C import (
     _are_functorch_transforms_active,
     _dispatch_tls_is_dispatch_key_included,
+    _is_tracing,
     _len_torch_dispatch_stack,
 )
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 
@@ -258,7 +258,7 @@ def autograd_node_for(
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack() > 0
         or has_torch_function_unary(None)  # an active mode; tensors are checked below
-        or is_tracing()
+        or _is_tracing()
         or _dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
     ):
         return TransformNode

@@ -22,7 +22,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_, itemgetter
 from pathlib import Path as FilePath
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -142,12 +142,12 @@ class ObjectGraph:
     def is_unchanged(self) -> bool:
         """True if every entry is the object that it was, and arrays have the same contents."""
         try:
-            now = [*chain.from_iterable(read() for read in self._reads)]
+            now = [*chain.from_iterable([read() for read in self._reads])]
         except GONE:
             return False
         if len(now) != len(self._stored) or not all(map(is_, now, self._stored)):
             return False
-        return all(_is_same(x, content) for x, content in self._arrays)
+        return not self._arrays or all(_is_same(x, content) for x, content in self._arrays)
 
     def changes(self, now: ObjectGraph, ignored: Collection[Path] = ()) -> list[Path]:
         """Paths of values that are others in a later graph of the function."""
@@ -243,7 +243,15 @@ def _entries_of(x: Any, names: frozenset[str]) -> Iterator[Entries]:
 
 
 def _of_names(x: Any, names: Sequence[str]) -> Entries:
-    return lambda: [getattr(x, name) for name in names], [("attr", name) for name in names]
+    return _reader(attrgetter, x, names), [("attr", name) for name in names]
+
+
+def _reader(getter: Any, x: Any, names: Sequence[Any]) -> Callable[[], Iterable[Any]]:
+    """A function that reads entries of an object; compiled code reads them where there are several."""
+    if not names:
+        return tuple
+    read = partial(getter(*names), x)
+    return read if len(names) > 1 else lambda: (read(),)
 
 
 def _of_mapping(x: Mapping[Any, Any], kind: str) -> Entries:
@@ -259,7 +267,7 @@ def _of_namespace(
         inner = (k for k, y in x.items() if not (callable(y) or isinstance(y, ModuleType)))
         chosen |= {k for k in inner if not k.startswith("__")}
     order = sorted(chosen)
-    return lambda: [x[name] for name in order], [(kind, name) for name in order]
+    return _reader(itemgetter, x, order), [(kind, name) for name in order]
 
 
 def _of_function(fn: FunctionType) -> Iterator[Entries]:

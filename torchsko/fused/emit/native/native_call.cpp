@@ -1,14 +1,26 @@
 // Call of a kernel without Python code, for small batches, where Python would take most of the time.
 //
-// Addresses and shapes are read by the C exchange interface of DLPack 1.x. Results are made by PyTorch functions that
-// the caller passes. Python floats may replace tensors without dimensions. Only functions of Python's stable ABI are
+// Addresses and shapes of tensors are read by the C exchange interface of DLPack 1.x, those of NumPy arrays by Python's
+// buffer protocol. Results are made by functions of PyTorch or of NumPy that the caller passes: they are arrays if the
+// first input is one. Python floats may replace tensors without dimensions. Only functions of Python's stable ABI are
 // called; they are declared here, since not every machine has Python's headers. For unsupported inputs (another dtype or
 // device, strides, batches that broadcast or are large enough for several threads) the result is None.
 #include <stddef.h>
 #include <stdint.h>
 
 struct Object;
+struct Buffer {  // Py_buffer
+  void* data;
+  Object* owner;
+  ptrdiff_t bytes, item_bytes;
+  int readonly, ndim;
+  char* format;
+  ptrdiff_t *shape, *strides, *suboffsets;
+  void* internal;
+};
 extern "C" {
+int PyObject_GetBuffer(Object*, Buffer*, int flags);
+void PyBuffer_Release(Buffer*);
 Object* PyObject_Type(Object*);
 Object* PyObject_CallFunctionObjArgs(Object*, ...);
 Object* PyObject_CallMethodObjArgs(Object*, Object*, ...);
@@ -20,6 +32,8 @@ char* PyBytes_AsString(Object*);
 double PyFloat_AsDouble(Object*);
 extern Object PyFloat_Type;
 Object* PyErr_NoMemory();
+Object* PyEval_SaveThread();  // of type PyThreadState
+void PyEval_RestoreThread(Object*);
 void PyErr_Clear();
 void Py_IncRef(Object*);
 void Py_DecRef(Object*);
@@ -57,6 +71,7 @@ struct Plan {
   int64_t rows;        // bound on the number of samples
   int64_t width, rows_per_tile, max_tiles;  // see `Kernel` in kernel.py
   int64_t equal_batches;    // whether all inputs must have the same batch shape
+  int64_t releases;         // whether the kernel runs without Python's lock
   Port ports[1];
 };
 static const int MAX_PORTS = 40;
@@ -77,19 +92,41 @@ static bool fits(const View& x, const Port& port, int64_t bits) {
   return true;
 }
 
-static bool look(const Exchange* exchange, Object* type, Object* x, View* to) {
+static const Object* type_of(Object* x) {
   Object* own = PyObject_Type(x);
-  Py_DecRef(own);
-  if (own != type) return false;
-  if (exchange->look(x, to) == 0) return true;
-  PyErr_Clear();
-  return false;
+  Py_DecRef(own);  // the object holds its type
+  return own;
 }
 
-static bool is_number(Object* x) {
-  Object* own = PyObject_Type(x);
-  Py_DecRef(own);
-  return own == &PyFloat_Type;
+static const int MAX_ARRAY_RANK = 8, CONTIGUOUS_WITH_FORMAT = 0x38 | 0x04;
+
+// An array of NumPy whose rows are dense; its shape is copied, since the buffer is released at once.
+struct ArrayView : View {
+  int64_t sizes[MAX_ARRAY_RANK];
+};
+
+static bool look_at_array(Object* x, ArrayView* to) {
+  Buffer buffer;
+  if (PyObject_GetBuffer(x, &buffer, CONTIGUOUS_WITH_FORMAT) != 0) return false;
+  const char kind = buffer.format != nullptr && buffer.format[1] == 0 ? buffer.format[0] : 0;
+  const bool is_real = (kind == 'd' || kind == 'f') && buffer.ndim <= MAX_ARRAY_RANK;
+  for (int k = 0; is_real && k < buffer.ndim; ++k) to->sizes[k] = buffer.shape[k];
+  *(View*)to = {buffer.data, CPU, 0, buffer.ndim, REAL, (uint8_t)(8 * buffer.item_bytes), 1, to->sizes, nullptr, 0};
+  PyBuffer_Release(&buffer);
+  return is_real;
+}
+
+struct Types {
+  const Object *tensor, *array;
+};
+
+// Reads a tensor or an array; false for other objects and for those without dense real data.
+static bool look(const Exchange* exchange, Types types, Object* x, ArrayView* to) {
+  const Object* own = type_of(x);
+  if (own == types.tensor && exchange->look(x, to) == 0) return true;
+  if (own == types.array && look_at_array(x, to)) return true;
+  PyErr_Clear();
+  return false;
 }
 
 static char* start(const View& x) { return (char*)x.data + x.byte_offset; }
@@ -107,13 +144,24 @@ static Object* shape_of(const View& batch, int lead, const Port& port) {
   return shape;
 }
 
-// Self is (plan, None, torch.Tensor, torch.empty_like, "new_empty"). Returns a tuple of results, or None.
+// A new result of a batch, of the dtype of the first input and of its kind, tensor or array; null with an exception set.
+static Object* new_result(Object* self, Object* first, bool is_array, const View& batch, int lead, const Port& port) {
+  Object* shape = shape_of(batch, lead, port);
+  if (shape == nullptr) return nullptr;
+  Object* y = is_array ? PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 6), shape, PyTuple_GetItem(self, 7), nullptr)
+                       : PyObject_CallMethodObjArgs(first, PyTuple_GetItem(self, 4), shape, nullptr);
+  Py_DecRef(shape);
+  return y;
+}
+
+// Self is (plan, None, torch.Tensor, torch.empty_like, "new_empty", numpy.ndarray, numpy.empty, dtype of NumPy). Returns
+// a tuple of results, or None.
 extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
     Object* self, Object* const* args, ptrdiff_t count) {
   const Plan& plan = *(const Plan*)PyBytes_AsString(PyTuple_GetItem(self, 0));
   Object* none = PyTuple_GetItem(self, 1);
-  Object* type = PyTuple_GetItem(self, 2);
-  View x[MAX_PORTS];
+  const Types types = {PyTuple_GetItem(self, 2), PyTuple_GetItem(self, 5)};
+  ArrayView x[MAX_PORTS];
   double numbers[MAX_PORTS];
   int64_t words[2 + 2 * MAX_PORTS];
   const int inputs = (int)plan.inputs, outputs = (int)plan.outputs;
@@ -121,7 +169,7 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
   bool supported = count == inputs;
   for (int k = 0; supported && k < inputs; ++k) {
     words[3 + 2 * k] = 0;
-    if (plan.ports[k].rank == 0 && is_number(args[k])) {
+    if (plan.ports[k].rank == 0 && type_of(args[k]) == &PyFloat_Type) {
       numbers[k] = PyFloat_AsDouble(args[k]);
       if (plan.bits == 32) *(float*)&numbers[k] = (float)numbers[k];
       x[k].ndim = 0;
@@ -129,7 +177,7 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
       supported = k > 0;  // the first input makes the results
       continue;
     }
-    supported = look(plan.exchange, type, args[k], &x[k]) && fits(x[k], plan.ports[k], plan.bits);
+    supported = look(plan.exchange, types, args[k], &x[k]) && fits(x[k], plan.ports[k], plan.bits);
     if (!supported) break;
     const int own = x[k].ndim - (int)plan.ports[k].rank;
     if (own > 0 && lead == 0) {
@@ -155,32 +203,26 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
   words[0] = total;
   words[1] = plan.width * (tiles < plan.max_tiles ? tiles : plan.max_tiles);
 
+  const bool is_array = type_of(args[0]) == types.array;
   Object* results = PyTuple_New(outputs);
   if (results == nullptr) return nullptr;
   for (int k = 0; k < outputs; ++k) {
     const Port& port = plan.ports[inputs + k];
-    Object* y;
-    if (port.like >= 0 && port.rank > 0 && x[port.like].ndim == lead + (int)port.rank) {
-      y = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 3), args[port.like], nullptr);
-    } else {
-      Object* shape = shape_of(x[batched], lead, port);
-      if (shape == nullptr) {
-        Py_DecRef(results);
-        return nullptr;
-      }
-      y = PyObject_CallMethodObjArgs(args[0], PyTuple_GetItem(self, 4), shape, nullptr);
-      Py_DecRef(shape);
-    }
-    View made;
-    if (y == nullptr || PyTuple_SetItem(results, k, y) != 0 ||
-        plan.exchange->look(y, &made) != 0) {
+    const bool has_like = !is_array && port.like >= 0 && port.rank > 0 && x[port.like].ndim == lead + (int)port.rank;
+    Object* y = has_like ? PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 3), args[port.like], nullptr)
+                         : new_result(self, args[0], is_array, x[batched], lead, port);
+    ArrayView made;
+    if (y == nullptr || PyTuple_SetItem(results, k, y) != 0 || !look(plan.exchange, types, y, &made)) {
       Py_DecRef(results);
       return nullptr;
     }
     words[2 + 2 * (inputs + k)] = (int64_t)start(made);
     words[3 + 2 * (inputs + k)] = port.size;
   }
-  if (plan.launch(&plan.kernel, words, 1) != 0) {
+  Object* state = plan.releases ? PyEval_SaveThread() : nullptr;
+  const int error = plan.launch(&plan.kernel, words, 1);
+  if (plan.releases) PyEval_RestoreThread(state);
+  if (error != 0) {
     Py_DecRef(results);
     return PyErr_NoMemory();
   }
