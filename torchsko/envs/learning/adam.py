@@ -43,11 +43,11 @@ class Adam:
         """Change the parameters by their gradients."""
         rows = zip(self.parameters, *self._moments, self._counts, strict=True)
         x, m, v, t = map(list, zip(*(row for row in rows if row[0].grad is not None), strict=True))
-        gradients = [p.grad for p in x]
-        torch._foreach_add_(t, 1)
-        torch._fused_adam_(  # pyright: ignore[reportPrivateUsage]
-            x, gradients, m, v, [], t, lr=self.rate, beta1=self._betas[0], beta2=self._betas[1],
-            weight_decay=0.0, eps=self._eps, amsgrad=False, maximize=False,
+        for count in t:
+            count += 1
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+            x, [p.grad for p in x], m, v, [], t, lr=self.rate, beta1=self._betas[0],
+            beta2=self._betas[1], weight_decay=0.0, eps=self._eps, amsgrad=False, maximize=False,
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
