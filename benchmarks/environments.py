@@ -102,7 +102,10 @@ def own_step(
 
     for _ in range(SETTLING_STEPS):
         advance(False)
-    return rollout if gradient else lambda: advance(False)
+    if gradient:
+        rollout()  # builds the kernel
+        return rollout
+    return lambda: advance(False)
 
 
 def peer_step(name: str) -> Callable[[], object]:
