@@ -1,25 +1,31 @@
-"""Tasks of Gymnasium beside Gymnasium: errors of one step and speed on one core.
+"""Tasks of Gymnasium beside Gymnasium: errors of one step, speed on one core, and the start of training.
 
-Usage: python benchmarks/environments.py [--tasks Hopper-v5 ...] [--batch 1024] [--seconds 5]
+Usage: python benchmarks/environments.py [--tasks Hopper-v5 ...] [--batch 1024] [--passes 5] [--slot 1]
 (> benchmarks/results/environments.txt)
 
 The error is the largest difference of observations and rewards over 200 random steps of 4 environments, each
 one step after both had the same state; the solver of MuJoCo iterates to rounding. The speed is in steps of an
 environment per second of processor time, in float64 and float32, and with a gradient over 8 steps, beside
-``SyncVectorEnv`` of Gymnasium with 16 environments. Actions are random.
+``SyncVectorEnv`` of Gymnasium with 16 environments. Actions are random. Ratios are medians over the passes of
+one interleaved run, with the extremes in brackets. The last lines are processor seconds from the start of a
+process to the end of the first update of SHAC, of ``environment_steps.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import gymnasium
 import mujoco
 import numpy as np
 import torch
+from environment_steps import first_updates
 from report import origin
+from timing import interleaved, ratio
 
 import torchsko as ts
 from torchsko.envs import Draws
@@ -30,6 +36,12 @@ TASKS = (
 )
 HORIZON = 8
 """Steps of a rollout with a gradient."""
+
+NUM_PEERS = 16
+"""Environments of Gymnasium."""
+
+SETTLING_STEPS = 30
+"""Steps before the measurement, after which some environments have fallen."""
 
 
 def physics_of(env: ts.envs.Environment, peers: list) -> ts.State:
@@ -67,46 +79,56 @@ def parity(name: str, steps: int = 200) -> tuple[float, bool]:
     return worst, flags
 
 
-def rate(step: Callable[[], object], steps: int, seconds: float) -> float:
-    """Environment steps per second of processor time."""
-    for _ in range(3):
-        step()
-    start, count = time.process_time(), 0
-    while time.process_time() - start < seconds:
-        step()
-        count += 1
-    return count * steps / (time.process_time() - start)
-
-
-def own_rate(name: str, dtype: torch.dtype, batch: int, seconds: float, gradient: bool) -> float:
-    """Speed of torchsko, with or without a gradient to the actions."""
+def own_step(
+    name: str, dtype: torch.dtype, batch: int, *, gradient: bool = False
+) -> Callable[[], object]:
+    """A step of torchsko, or a rollout with a gradient to the actions."""
     env = ts.envs.make(name, batch, dtype=dtype)
     state = env.reset(random_ages=True)
     kind = {"dtype": dtype, "generator": torch.Generator().manual_seed(0)}
 
-    def step() -> None:
+    def advance(requires_grad: bool) -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal state
-        for _ in range(HORIZON if gradient else 1):
-            action = env.action_high * (2 * torch.rand(batch, env.action_size, **kind) - 1)
-            actions.append(action.requires_grad_(gradient))
-            state, found = env.step(state, actions[-1])
-            rewards.append(found.reward.sum())
-        if gradient:
-            torch.autograd.grad(sum(rewards), actions)
+        action = env.action_high * (2 * torch.rand(batch, env.action_size, **kind) - 1)
+        action.requires_grad_(requires_grad)
+        state, found = env.step(state, action)
+        return action, found.reward.sum()
+
+    def rollout() -> None:
+        nonlocal state
+        actions, rewards = zip(*(advance(True) for _ in range(HORIZON)), strict=True)
+        torch.autograd.grad(sum(rewards), actions)
         state = ts.envs.detached(state)
-        actions.clear()
-        rewards.clear()
 
-    actions: list[torch.Tensor] = []
-    rewards: list[torch.Tensor] = []
-    return rate(step, batch * (HORIZON if gradient else 1), seconds)
+    for _ in range(SETTLING_STEPS):
+        advance(False)
+    if gradient:
+        rollout()  # builds the kernel
+        return rollout
+    return lambda: advance(False)
 
 
-def peer_rate(name: str, seconds: float, batch: int = 16) -> float:
-    """Speed of Gymnasium's vector environment on one core."""
-    envs = gymnasium.make_vec(name, num_envs=batch, vectorization_mode="sync")
+def peer_step(name: str) -> Callable[[], object]:
+    """A step of Gymnasium's vector environment."""
+    envs = gymnasium.make_vec(name, num_envs=NUM_PEERS, vectorization_mode="sync")
     envs.reset(seed=0)
-    return rate(lambda: envs.step(envs.action_space.sample()), batch, seconds)
+    return lambda: envs.step(envs.action_space.sample())
+
+
+def row(name: str, batch: int, passes: int, slot: float) -> str:
+    """A row of the table."""
+    error, flags = parity(name)
+    calls = {
+        "peer": (NUM_PEERS, peer_step(name)),
+        "float64": (batch, own_step(name, torch.float64, batch)),
+        "float32": (batch, own_step(name, torch.float32, batch)),
+        "gradient": (batch * HORIZON, own_step(name, torch.float64, batch, gradient=True)),
+    }
+    seconds = interleaved({x: y[1] for x, y in calls.items()}, passes, slot, time.process_time)
+    each = {x: [y / calls[x][0] for y in found] for x, found in seconds.items()}
+    rates = {x: f"{1 / statistics.median(found):,.0f}" for x, found in each.items()}
+    cells = [f"{rates[x]} ({ratio(each['peer'], each[x])})" for x in list(calls)[1:]]
+    return f"| {name} | {error:.1e} | {flags} | {rates['peer']} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -114,7 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="*", default=TASKS)
     parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--slot", type=float, default=1.0, help="seconds")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(origin(1))
@@ -123,12 +146,11 @@ def main() -> None:
         "\n| --- | --- | --- | --- | --- | --- | --- |"
     )
     for name in options.tasks:
-        error, flags = parity(name)
-        peer = peer_rate(name, options.seconds)
-        cases = ((torch.float64, False), (torch.float32, False), (torch.float64, True))
-        own = [own_rate(name, kind, options.batch, options.seconds, x) for kind, x in cases]
-        ratios = " | ".join(f"{x:,.0f} ({x / peer:.1f}x)" for x in own)
-        print(f"| {name} | {error:.1e} | {flags} | {peer:,.0f} | {ratios} |", flush=True)
+        print(row(name, options.batch, options.passes, options.slot), flush=True)
+    print("\n| train to first update [s] | cold | warm |\n| --- | --- | --- |")
+    for name in ("Hopper-v5", "Ant-v5"):
+        (cold, _), (warm, _) = first_updates(name, Path(__file__).resolve().parents[1])
+        print(f"| {name} | {cold:.1f} | {warm:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,17 @@ def test_without_resets_a_mask_restarts_environments():
     assert (after.age[mask] == 0).all() and (after.episode[mask] == 1).all()
 
 
+@pytest.mark.parametrize("autoreset", ["same-step", "next-step"])
+def test_resets_do_not_depend_on_whether_the_ends_of_episodes_can_be_read(autoreset):
+    env = pendulums(autoreset=autoreset)
+    start, _ = run(env, env.reset(), actions(env, 5))
+    controls = actions(env, 3)
+    state, transitions = run(env, start, controls)
+    assert (state.episode > start.episode).any()
+    hidden = torch.func.vmap(lambda x: run(env, start, x))(controls[None])
+    assert_equal(rows(hidden, 0), (state, transitions))
+
+
 def test_float32_has_the_same_random_numbers_and_nearly_the_same_steps():
     single, double = pendulums(dtype=torch.float32), pendulums()
     controls = actions(double, 5)

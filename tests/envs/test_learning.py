@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 import torchsko as ts
 from torchsko.envs import blocks
+from torchsko.envs.learning.adam import Adam
 from torchsko.envs.learning.evaluation import (
     HEIGHTS,
     Change,
@@ -148,6 +149,25 @@ def test_the_ratio_of_ppo_is_one_in_its_first_epoch(env):
     assert torch.allclose(found, expected)
     measures = ppo.update(ppo.reset(), 0, 0.0).measures
     assert measures["clipped_ratios"] == 0 and abs(measures["actor_loss"]) < 1e-12
+
+
+def test_adam_is_that_of_pytorch():
+    g = torch.Generator().manual_seed(0)
+    mine = [torch.randn(n, 3, generator=g, dtype=torch.float64, requires_grad=True) for n in (2, 5)]
+    theirs = [x.detach().clone().requires_grad_() for x in mine]
+    found = Adam(mine, (0.7, 0.95), eps=1e-5)
+    expected = torch.optim.Adam(theirs, betas=(0.7, 0.95), eps=1e-5)
+    for k in range(10):
+        found.rate = expected.param_groups[0]["lr"] = 0.1 / (k + 1)
+        for x, y in zip(mine, theirs, strict=True):
+            x.grad, y.grad = x.detach().sin(), y.detach().sin()
+        found.step()
+        expected.step()
+        saved = found.state_dict()
+        found = Adam(mine, (0.7, 0.95), eps=1e-5)
+        found.load_state_dict(saved)
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-14, atol=0)
 
 
 def test_running_statistics_are_those_of_all_observations():

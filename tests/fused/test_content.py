@@ -77,6 +77,29 @@ def test_the_stages_of_a_step_are_traced_once(monkeypatch):
     assert 1 <= len(bodies) <= 3  # the stage, and the loops in it
 
 
+def test_substeps_are_one_loop_with_the_gradient_of_all_of_them():
+    ball, sizes = ts.load(BALL), []
+    q = torch.full((3, 1), -1e-3, dtype=torch.float64)
+    qd = torch.zeros_like(q, requires_grad=True)
+
+    for n in (2, 6):
+
+        def steps(mech, q, qd, start, n=n):
+            return ts.step(mech, ts.State(q, qd, warmstart=start), substeps=n)[:2]
+
+        fast = ts.fuse(steps, ball, shapes={"start": (1,)})
+        function = fast.function(("q", "qd", "start"))
+        vjp = function._derivative("vjp at solutions", (True, True, True))
+        sizes.append((function.program.num_flops, vjp.program.num_flops))
+    assert sizes[0] == sizes[1]
+    found, expected = fast(q, qd, q), steps(ball, q, qd, q)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    found, expected = (
+        torch.autograd.grad(sum(x.sin().sum() for x in y), qd) for y in (found, expected)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_expensive_comparisons_wait_for_their_share_of_the_time(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "process_time", lambda: now[0])

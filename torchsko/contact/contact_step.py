@@ -17,6 +17,8 @@ from torchsko.contact.smooth_contact import SmoothContact
 from torchsko.contact.step_integrators import INTEGRATORS, StepResult, smooth_step
 from torchsko.contact.value_checks import check_mechanism
 from torchsko.errors import MechanismError, TorchskoError, unknown_name
+from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.loop import repeat
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import RANKS, State, check_is_state
@@ -140,8 +142,8 @@ def step_with_evaluation(
     drive, state, advance_once = _prepared(
         mech, state, ctrl, actuators, contact, f_ext, None, integrator, substeps
     )
-    after = _advance_substeps(advance_once, drive, state, substeps)
-    return after.state, Evaluation(drive, after.last, after.last_qdd)
+    after, last, qdd = _advance_substeps(advance_once, drive, state, substeps)
+    return after, Evaluation(drive, last, qdd)
 
 
 def _prepared(
@@ -204,16 +206,24 @@ def integrator_of(name: str) -> Advance:
 
 def _advance_substeps(
     advance_once: Advance, drive: Drive, state: State, substeps: int
-) -> StepResult:
-    """The last of some steps, with the largest of their residuals."""
-    after = advance_once(drive, state)
-    residuals = [after.state.residual]
-    for _ in range(substeps - 1):
-        after = advance_once(drive, after.state)
-        residuals.append(after.state.residual)
-    if substeps == 1:
-        return after
-    return after._replace(state=after.state._replace(residual=torch.stack(residuals).amax(0)))
+) -> tuple[State, State, Tensor]:
+    """The state after some steps, with the largest residual; the last evaluation and its accelerations."""
+
+    def body(*tensors: Tensor) -> Tensors:
+        before = State(*tensors)
+        after = advance_once(drive, before)
+        residual = torch.maximum(before.residual, after.state.residual)
+        return (
+            *after.state._replace(residual=residual),
+            after.last.q,
+            after.last.qd,
+            after.last.act,
+            after.last_qdd,
+        )
+
+    state = state._replace(residual=torch.zeros_like(state.residual))
+    found = repeat(body, state, substeps, 4)
+    return State(*found[:6]), State(*found[6:9]), found[9]
 
 
 def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps: int) -> State:
@@ -222,7 +232,7 @@ def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps:
     In reverse mode, zero times a derivative that is not finite is nan, also where a mask excludes the sample
     from the loss. The step is therefore repeated from finite inputs in these samples.
     """
-    after = _advance_substeps(advance_once, drive, state, substeps).state
+    after, *_ = _advance_substeps(advance_once, drive, state, substeps)
     finite = after.q.isfinite().all(-1) & after.qd.isfinite().all(-1) & after.act.isfinite().all(-1)
     read = concrete_values(finite)
     if read is None or read.all() or not torch.is_grad_enabled():
@@ -242,7 +252,7 @@ def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps:
         ctrl=None if ctrl is None else _finite_rows(finite, ctrl, 1),
         f_ext=None if f_ext is None else _finite_rows(finite, f_ext, 2),
     )
-    again = _advance_substeps(advance_once, drive, state, substeps).state
+    again, *_ = _advance_substeps(advance_once, drive, state, substeps)
     pairs = zip(again, after, RANKS.values(), strict=True)
     return State(*(torch.where(_rows(finite, rank), x, y.detach()) for x, y, rank in pairs))
 

@@ -23,6 +23,9 @@ AutoReset = Literal["same-step", "next-step", "off"]
 
 Tree = TypeVar("Tree")
 
+MIN_RESTARTED = 5
+"""Fewest environments that a kernel restarts: a few samples can have another kernel, which would be built."""
+
 
 class EnvState(NamedTuple):
     """State of n environments: a named tuple of tensors, and of dictionaries with constant keys.
@@ -210,11 +213,19 @@ class Environment:
             The state with the other environments unchanged. It has no gradient to those that were reset.
         """
         _check(self, "mask", mask, state, (), torch.bool)
-        episode, zero = state.episode + 1, torch.zeros_like(state.age)
-        start = self._begin(state.key, episode)
-        never = torch.zeros_like(state.ended)
-        fresh = state._replace(**start._asdict(), age=zero, episode=episode, ended=never)
-        return select(mask, fresh, state)
+        if _is_known_false(mask):
+            return state
+        episode, rows = state.episode + mask, _known_rows(mask)
+        state = state._replace(
+            age=torch.where(mask, 0, state.age), episode=episode, ended=state.ended & ~mask
+        )
+        before = Beginning(state.physics, state.params, state.memory, state.observation)
+        if rows is None:
+            after = select(mask, self._begin(state.key, episode), before)
+        else:
+            start = self._begin(state.key[rows], episode[rows])
+            after = pytree.tree_map(lambda x, y: x.index_copy(0, rows, y), before, start)
+        return state._replace(**after._asdict())
 
     def step(self, state: EnvState, action: Tensor) -> tuple[EnvState, Transition]:
         """Advance all environments by a control step.
@@ -268,7 +279,7 @@ class Environment:
             counts = {name: getattr(state, name) for name in ("num_diverged", "num_clipped")}
             following = select(state.ended, following._replace(**counts), following)
         resets = {"same-step": transition.done, "next-step": state.ended}.get(self.autoreset)
-        if resets is None or _is_known_false(resets):
+        if resets is None:
             return following, transition
         following = self.restart(following, resets)
         if self.autoreset == "next-step":
@@ -295,6 +306,18 @@ def select(mask: Tensor, x: Tree, y: Tree) -> Tree:
 def detached(tree: Tree) -> Tree:
     """A state without gradients to what it was computed from, or any other tree of tensors."""
     return pytree.tree_map(Tensor.detach, tree)
+
+
+def _known_rows(mask: Tensor) -> Tensor | None:
+    """Indices of the true entries, if they can be read without waiting for a device.
+
+    The first one is repeated up to `MIN_RESTARTED`.
+    """
+    values = concrete_values(mask)
+    if values is None:
+        return None
+    rows = torch.from_numpy(values.nonzero()[0])
+    return torch.cat([rows, rows[:1].expand(max(0, MIN_RESTARTED - len(rows)))])
 
 
 def _is_known_false(mask: Tensor) -> bool:

@@ -143,12 +143,41 @@ def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: 
         The results of the function. In eager mode it is simply called.
     """
     if not _is_traced(args):
-        for mode in _get_current_function_mode_stack():
-            if isinstance(mode, RunsEqualCallsOnce):
-                return mode.results_of(fn, args)
-        return tuple(fn(*args))
+        mode = _equal_calls_mode()
+        return tuple(fn(*args)) if mode is None else mode.results_of(fn, args)
     outputs = _traced_loop(fn, args, LoopRoles(0, 0, num_outputs, 0), 1, False)
     return tuple(x[0] for x in outputs)
+
+
+def repeat(
+    body: Callable[..., Tensors], carry: Sequence[Tensor], n: int, num_results: int
+) -> Tensors:
+    """Apply a function n times, which returns further results: those of the last time are returned.
+
+    Args:
+        body: a function of the carried tensors, which returns these tensors, then further ones; tensors that
+            it captures are constant.
+        carry: the tensors at the start.
+        n: number of times.
+        num_results: number of further results.
+
+    Returns:
+        The carried tensors after n iterations, and the further results of the last one.
+    """
+    count = len(carry)
+    if n > 1 and _is_traced(carry):
+        outputs = _traced_loop(body, carry, LoopRoles(count, 0, num_results, 0), n, False)
+        return tuple(x[-1] for x in outputs)
+    found: Tensors = tuple(carry)
+    for _ in range(1 if _equal_calls_mode() else n):
+        found = body(*found[:count])
+    return found
+
+
+def _equal_calls_mode() -> RunsEqualCallsOnce | None:
+    """The mode that looks at operations and not at values, if there is one."""
+    modes = _get_current_function_mode_stack()
+    return next((x for x in modes if isinstance(x, RunsEqualCallsOnce)), None)
 
 
 def _is_traced(tensors: Sequence[Tensor]) -> bool:

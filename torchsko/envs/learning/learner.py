@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from torchsko.envs.environment import Environment, EnvState, Transition, detached
+from torchsko.envs.learning.adam import Adam
 from torchsko.envs.learning.policy import Critic, Policy
 from torchsko.envs.learning.processes import Processes
 from torchsko.envs.random_numbers import Draws, environment_keys, uniform_numbers
@@ -94,9 +95,7 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """State of networks and optimizers."""
-        parts = (
-            x for x in vars(self).items() if isinstance(x[1], nn.Module | torch.optim.Optimizer)
-        )
+        parts = (x for x in vars(self).items() if isinstance(x[1], nn.Module | Adam))
         return {name: part.state_dict() for name, part in parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -140,13 +139,14 @@ class Learner:
             mine = (row >= 0) & (row < self.n)
             yield (step * self.n + row)[mine].to(self.noise_key.device)
 
-    def descend(self, optimizer: torch.optim.Optimizer, loss: Tensor, limit: float) -> Tensor:
+    def descend(self, optimizer: Adam, loss: Tensor, limit: float) -> Tensor:
         """A step of an optimizer along the sum of the gradients of all processes; returns their norm.
 
         The norm is clipped to ``limit``. A gradient that is not finite is zero.
         """
-        parameters = [x for group in optimizer.param_groups for x in group["params"]]
-        optimizer.zero_grad()
+        parameters = optimizer.parameters
+        for x in parameters:
+            x.grad = None
         loss.backward()
         self.processes.sum_gradients(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, limit)
@@ -158,10 +158,9 @@ class Learner:
         return norm
 
 
-def set_rate(optimizer: torch.optim.Optimizer, first: float, last: float, progress: float) -> None:
+def set_rate(optimizer: Adam, first: float, last: float, progress: float) -> None:
     """Set the learning rate, which changes linearly over a run."""
-    for group in optimizer.param_groups:
-        group["lr"] = first + progress * (last - first)
+    optimizer.rate = first + progress * (last - first)
 
 
 def clip_adjoint(state: EnvState, limit: float) -> EnvState:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchsko.envs.environment import Environment, EnvState
+from torchsko.envs.learning.adam import Adam
 from torchsko.envs.learning.learner import Learner, Update, Window, mean_over, set_rate
 from torchsko.envs.learning.processes import Processes
 from torchsko.envs.learning.returns import td_lambda
@@ -66,8 +67,8 @@ class PpoLearner(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.actor_optimizer = torch.optim.Adam(self.policy.parameters(), eps=1e-5, fused=True)
-        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), eps=1e-5, fused=True)
+        self.actor_optimizer = Adam(self.policy.parameters(), eps=1e-5)
+        self.critic_optimizer = Adam(self.critic.parameters(), eps=1e-5)
 
     def update(self, state: EnvState, number: int, progress: float) -> Update:
         """Algorithm 1: collect a window, then K epochs of minibatches."""

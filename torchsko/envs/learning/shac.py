@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from torchsko.envs.environment import Environment, EnvState
+from torchsko.envs.learning.adam import Adam
 from torchsko.envs.learning.learner import Learner, Update, Window, mean_over, set_rate
 from torchsko.envs.learning.processes import Processes
 from torchsko.envs.learning.returns import td_lambda
@@ -105,8 +106,8 @@ class ShacLearner(Learner):
         super().__post_init__()
         self.gamma, self.target_critic = self.options.gamma, deepcopy(self.critic)
         betas = self.options.betas
-        self.actor_optimizer = torch.optim.Adam(self.policy.parameters(), betas=betas, fused=True)
-        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), betas=betas, fused=True)
+        self.actor_optimizer = Adam(self.policy.parameters(), betas)
+        self.critic_optimizer = Adam(self.critic.parameters(), betas)
 
     def update(self, state: EnvState, number: int, progress: float) -> Update:
         """Algorithm 1: a gradient step of the policy along a window, then the fit of the critic."""

@@ -27,14 +27,16 @@ from torchsko.mechanism.mechanism import Mechanism
 
 
 class Outline(NamedTuple):
-    """Output ports and cost of a program, for calls of its kernel.
+    """Parts of a program and its cost, for calls of its kernel.
 
     Attributes:
         outputs: the output ports.
+        stored: see `Program`.
         cost: time for one vector of samples, in additions.
     """
 
     outputs: tuple[Port, ...]
+    stored: tuple[tuple[int, ...], ...]
     cost: int
 
 
@@ -72,8 +74,8 @@ def load_outline(identity: str) -> Outline | None:
     content = read_cached(f"{identity}.ports")
     if content is None:
         return None
-    outputs, cost = marshal.loads(content)
-    return Outline(_ports(outputs), cost)
+    outputs, stored, cost = marshal.loads(content)
+    return Outline(_ports(outputs), stored, cost)
 
 
 def load_program(identity: str) -> Program | None:
@@ -128,7 +130,7 @@ def save_program(identity: str, program: Program, cost: int) -> None:
     """Save a program and, separately, its outline; does nothing if the cache is not writable."""
     content = _content(program)
     write_cached(f"{identity}.program", marshal.dumps(content))
-    write_cached(f"{identity}.ports", marshal.dumps((content[1], cost)))
+    write_cached(f"{identity}.ports", marshal.dumps((content[1], program.stored, cost)))
 
 
 def _ports(ports: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Port, ...]:

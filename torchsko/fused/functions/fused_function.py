@@ -228,9 +228,9 @@ class FusedFunction(LazyKernel):
             drop = ZeroWithoutCotangent(self.outputs, tuple(self.inputs[k] for k in chosen))
             fn, batched = (_dropping(x, drop, self.num_outputs, with_value) for x in (fn, batched))
             if kind == "vjp at solutions":
-                ports, stored = [*self.solutions, *ports], self.program.stored
-                fn = at_stored_solutions(fn, stored, len(self.inputs))
-                batched = at_stored_solutions(batched, stored, len(self.inputs))
+                ports = [*self.solutions, *ports]
+                fn = at_stored_solutions(fn, self.stored, len(self.inputs))
+                batched = at_stored_solutions(batched, self.stored, len(self.inputs))
         ports = [*self.inputs, *ports]
         traits = self.traits.derived(ports, outputs, batched, kind, flags, summed_to=summed_to)
         return FusedFunction(fn, ports, traits)

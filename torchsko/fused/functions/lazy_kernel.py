@@ -128,7 +128,7 @@ class LazyKernel:
     def _outline(self) -> Outline:
         """The outline of the program, which is loaded or traced if the disk cache has none."""
         cached = self.traits.identity and load_outline(self.traits.identity)
-        return cached or Outline(self.program.outputs, cost(self.program))
+        return cached or Outline(self.program.outputs, self.program.stored, cost(self.program))
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -139,6 +139,11 @@ class LazyKernel:
     def solutions(self) -> tuple[Port, ...]:
         """The ports of stored solutions."""
         return self.results[self.num_outputs :]
+
+    @property
+    def stored(self) -> tuple[tuple[int, ...], ...]:
+        """The keys of stored solutions."""
+        return self._outline.stored
 
     def run(self, inputs: Sequence[Tensor]) -> Tensors:
         """Apply the kernel to plain tensors, without derivatives."""

@@ -146,7 +146,7 @@ def _convert_captures(body: Callable[..., Any]) -> tuple[Callable[..., Any], lis
         x
         for x in ObjectGraph(body).tensors()
         if isinstance(x, Symbolic)
-        or is_wrapped(x)
+        or (is_wrapped(x) and x.is_floating_point())
         or any(isinstance(innermost(swap.replacement(x)), Symbolic) for swap in swaps)
     ]
     if not tensors:
