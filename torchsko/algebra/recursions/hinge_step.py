@@ -17,7 +17,13 @@ The symmetric part is needed as well, since an antisymmetric part of P grows fro
 Where rows of E are unit vectors of the coordinates, N is a mask and C = (I - E* H / 2) G S.
 
 Where several nodes share a hinge (see `sharing`), D = sum H P H* + S and the innovation are sums over them,
-and P+ has blocks off the diagonal: -G(k) D G*(j) for two of them. Their E is zero.
+and P+ has blocks off the diagonal: -G(k) D G*(j) for two of them. Their E is zero. Sweeps cross such a hinge
+once, in the axes of its parent, as if its nodes were one:
+
+.. math::
+    U = \sum_k A(k) P(k) H^*(k), \quad K = U D^{-1}, \quad
+    P(p) \mathrel{+}= \sum_k A(k) P(k) A^*(k) - K U^*, \qquad
+    z(p) \mathrel{+}= \sum_k A(k) z(k) + K \epsilon .
 
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
 Dynamics 26(3), 2011, Lemma 7, Eq. 33 and Algorithm 6.1; with an armature, `articulated` (DEPARTS).
@@ -98,6 +104,38 @@ class HingeStep:
         D = total(self.share, D if self.offset is None else D + self.offset)
         return U, D if self.padding is None else D + self.padding
 
+    def cross_shared(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Crossing of a level where nodes share hinges.
+
+        Returns:
+            P H*, D, and for nodes with a hinge of their own G and P+: G is zero for nodes that share one, or
+            None if all do, and P+ is their P.
+        """
+        assert self.share is not None
+        U, D = self.inertia(P)
+        if self.share.own is None:
+            return U, D, None, P
+        G = torch.where(self.share.own, spd_solve(D, U.mT).mT, 0.0)
+        drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
+        return U, D, G, self._written(P - drop, G)
+
+    def shared_gain(self, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+        """Gains K of shared hinges in the axes of their parents, and the inertia K U* that they release.
+
+        Args:
+            U: A P H* of the nodes, `[*, n, m, d]`.
+            D: hinge inertia, `[*, n, d, d]`.
+
+        Returns:
+            K `[*, hinges, m, d]` and K U* `[*, hinges, m, m]`, zero for hinges of one node.
+        """
+        assert self.share is not None
+        U = self.share.hinge_total(U)
+        K = spd_solve(self.share.once(D), U.mT).mT
+        if self.share.shared is not None:
+            K = torch.where(self.share.shared, K, 0.0)
+        return K, times_rows(K, U.mT)
+
     def coupling(self, K: Tensor, D: Tensor) -> Tensor:
         """For each node the blocks of A (G D G*) A* with the others of its hinge; zero where alone.
 
@@ -118,8 +156,18 @@ class HingeStep:
         """G* alpha+, what the hinge yields to the acceleration handed down to it, `[*, n, d, r]`."""
         return total(self.share, G.mT @ alpha_plus)
 
-    def carry(self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor) -> Tensor:
+    def divide(self, D: Tensor, x: Tensor) -> Tensor:
+        """D^-1 x, columns `[*, n, d, r]`, solved once for each hinge."""
+        if self.share is None:
+            return spd_solve(D, x)
+        return self.share.copies(spd_solve(self.share.once(D), self.share.once(x)))
+
+    def carry(
+        self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor | None
+    ) -> Tensor | None:
         """Return z+ from z (None: zero), hinge force T and innovation eps; columns `[*, n, *, r]`."""
+        if G is None:
+            return z
         z_plus = times(G, eps)
         z_plus = z_plus if z is None else z + z_plus
         E = self.straight

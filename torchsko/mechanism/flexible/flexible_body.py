@@ -90,7 +90,7 @@ class FlexibleBody:
         >>> import torchsko as ts
         >>> beam = ts.FlexibleBody.beam(length=1.0, density=0.5, EI_y=2.0, EI_z=2.0, shapes=(2, 2))
         >>> beam
-        FlexibleBody(6 points, 4 modes: y1, y2, z1, z2; markers tip)
+        FlexibleBody(4 points, 4 modes: y1, y2, z1, z2; markers tip)
     """
 
     points: Any
@@ -197,8 +197,9 @@ class FlexibleBody:
         family = static_shapes if basis == "static" else clamped_shapes
         planes = [family(order, n) for order, n in zip((2, 2, 1), counts, strict=True)]
         n = max(counts)
-        # Exact for products of static shapes; mass of clamped shapes right to about 1e-8.
-        x, w = nodes(2 * n + (2 if basis == "static" else 5))
+        # Exact for products of static shapes, and of their foreshortening with rigid motions; mass of
+        # clamped shapes right to about 1e-8.
+        x, w = nodes(n + 2 if basis == "static" else 2 * n + 5)
         ends = {"tip": length} if markers is None else dict(markers)
         for name, place in ends.items():
             if not 0 <= place <= length:
