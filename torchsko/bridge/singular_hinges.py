@@ -86,17 +86,18 @@ def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
     handed: Tensor | None = None
     for depth in reversed(range(len(edges))):
         P = M_levels[depth] if handed is None else M_levels[depth] + handed
-        hinge, link, share = hinges[depth], layout.links[depth], layout.shares[depth]
-        U, D, _, P_plus = (None, *hinge.cross(P)) if share is None else hinge.cross_shared(P)
-        bad = _in_all_states(_is_rounding(D, total(share, P)), batch)
+        hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
+        U, D = hinge.inertia(P)
+        _, P_plus = hinge.cross_own(P, U, D)
+        bad = _in_all_states(_is_rounding(D, total(hinge.share, P)), batch)
         verdicts.append(bad)
         if depth:
             P_plus = torch.where(bad[:, None, None], P, P_plus)
             handed = link.sum_to_parents(edges[depth].congruence(P_plus))
-            if share is not None:
+            if hinge.share is not None and hinge_link is not None:
                 _, released = hinge.shared_gain(edges[depth].up(U), D)
-                released = torch.where(share.once(bad[:, None, None]), 0.0, released)
-                handed = handed - layout.hinge_links[depth].sum_to_parents(released)
+                released = torch.where(hinge.share.once(bad[:, None, None]), 0.0, released)
+                handed = handed - hinge_link.sum_to_parents(released)
     return torch.cat(verdicts[::-1])
 
 

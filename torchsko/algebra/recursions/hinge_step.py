@@ -92,10 +92,7 @@ class HingeStep:
     def cross(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """D, G and the diagonal blocks of P+ from P, `[*, n, m, m]`."""
         U, D = self.inertia(P)
-        G = spd_solve(D, U.mT).mT
-        # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
-        drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
-        return D, G, self._written(P - drop, G)
+        return D, *self._crossed(P, U, spd_solve(D, U.mT).mT)
 
     def inertia(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """P H* of every node, and D of its hinge, `[*, n, d, d]`."""
@@ -104,20 +101,19 @@ class HingeStep:
         D = total(self.share, D if self.offset is None else D + self.offset)
         return U, D if self.padding is None else D + self.padding
 
-    def cross_shared(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Crossing of a level where nodes share hinges.
+    def cross_own(self, P: Tensor, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+        """G and P+ of nodes with a hinge of their own; zero and P for nodes that share one.
 
-        Returns:
-            P H*, D, and for nodes with a hinge of their own G and P+: G is zero for nodes that share one, or
-            None if all do, and P+ is their P.
+        Args:
+            P: articulated-body inertias, `[*, n, m, m]`.
+            U: P H*, `[*, n, m, d]`.
+            D: hinge inertia, `[*, n, d, d]`.
         """
-        assert self.share is not None
-        U, D = self.inertia(P)
+        if self.share is None:
+            return self._crossed(P, U, spd_solve(D, U.mT).mT)
         if self.share.own is None:
-            return U, D, None, P
-        G = torch.where(self.share.own, spd_solve(D, U.mT).mT, 0.0)
-        drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
-        return U, D, G, self._written(P - drop, G)
+            return torch.zeros_like(U), P
+        return self._crossed(P, U, torch.where(self.share.own, spd_solve(D, U.mT).mT, 0.0))
 
     def shared_gain(self, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
         """Gains K of shared hinges in the axes of their parents, and the inertia K U* that they release.
@@ -162,12 +158,8 @@ class HingeStep:
             return spd_solve(D, x)
         return self.share.copies(spd_solve(self.share.once(D), self.share.once(x)))
 
-    def carry(
-        self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor | None
-    ) -> Tensor | None:
+    def carry(self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor) -> Tensor:
         """Return z+ from z (None: zero), hinge force T and innovation eps; columns `[*, n, *, r]`."""
-        if G is None:
-            return z
         z_plus = times(G, eps)
         z_plus = z_plus if z is None else z + z_plus
         E = self.straight
@@ -218,6 +210,10 @@ class HingeStep:
             assert vector is not None and matrix is not None
             mask = Mask(vector, matrix, slip)
         return HingeStep(H, S, offset, E, mask, share, padding)
+
+    def _crossed(self, P: Tensor, U: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+        """G and P+; the gain is U / D, so that in a traced program entries of P+ along the hinge cancel."""
+        return G, self._written(P - times_rows(G, U.mT), G)
 
     def _written(self, X: Tensor, G: Tensor) -> Tensor:
         """P+ from P - G H P, what is known of it written in."""

@@ -214,16 +214,14 @@ class Innovations:
                 received = self._handed(depth, edges[depth], z_plus, eps[-1])
         return eps[::-1]
 
-    def _handed(self, depth: int, edge: EdgeWeight, z_plus: Tensor | None, eps: Tensor) -> Tensor:
+    def _handed(self, depth: int, edge: EdgeWeight, z_plus: Tensor, eps: Tensor) -> Tensor:
         """Force that a level hands to its parents, with K eps of the hinges that several nodes share."""
         layout, K = self.model.layout, self.riccati.shared_gain[depth]
-        handed = None if z_plus is None else layout.links[depth].sum_to_parents(edge.up(z_plus))
-        if K is None:
-            assert handed is not None
-            return handed
+        handed = layout.links[depth].sum_to_parents(edge.up(z_plus))
         share, link = self.hinges[depth].share, layout.hinge_links[depth]
-        assert share is not None and link is not None
-        return _add(handed, link.sum_to_parents(times(K, share.once(eps))))
+        if K is None or share is None or link is None:
+            return handed
+        return handed + link.sum_to_parents(times(K, share.once(eps)))
 
     def _slip(self, depth: int, alpha: Tensor, alpha_plus: Tensor) -> Tensor:
         """Acceleration by which the hinges of a level yield to their parents, `[*, n, d, r]`.
@@ -233,14 +231,11 @@ class Innovations:
             alpha: acceleration of the nodes above, `[*, parents, m, r]`.
             alpha_plus: the same carried to the level, `[*, n, m, r]`.
         """
-        hinge, link = self.hinges[depth], self.model.layout.hinge_links[depth]
-        G, K = self.riccati.gain[depth], self.riccati.shared_gain[depth]
-        own = None if G is None else G.mT @ alpha_plus
-        if K is None:
-            assert own is not None
+        share, link = self.hinges[depth].share, self.model.layout.hinge_links[depth]
+        K, own = self.riccati.shared_gain[depth], self.riccati.gain[depth].mT @ alpha_plus
+        if K is None or share is None or link is None:
             return own
-        assert hinge.share is not None and link is not None
-        return _add(own, hinge.share.copies(K.mT @ link.to_children(alpha)))
+        return own + share.copies(K.mT @ link.to_children(alpha))
 
     def _scatter_accelerations(
         self, nu: Sequence[Tensor], a: Sequence[Tensor] | None
@@ -299,8 +294,7 @@ class Innovations:
             felt = None if z is None else total(hinge.share, project(hinge.joint_map, z))
             y.append(_add(felt, eps))
             if depth:
-                G = self.riccati.gain[depth]
-                z_plus = z if G is None else _add(z, times(G, eps))
+                z_plus = _add(z, times(self.riccati.gain[depth], eps))
                 z = self._handed(depth, edges[depth], z_plus, eps)
         return y[::-1]
 

@@ -41,7 +41,7 @@ class ArticulatedInertias:
     Attributes:
         art_inertia: P, each `[*batch, n_l, m, m]`.
         hinge_inertia: D, each `[*batch, n_l, d_l, d_l]`, 1 on the diagonal of padded dofs.
-        gain: G, each `[*batch, n_l, m, d_l]`; in sweeps zero for nodes that share a hinge, None if all do.
+        gain: G, each `[*batch, n_l, m, d_l]`; in sweeps zero for nodes that share a hinge.
         art_inertia_plus: P+, each `[*batch, n_l, m, m]`; P for nodes that share a hinge in sweeps, else its
             diagonal blocks.
         shared_gain: sums of A G over the nodes of each shared hinge in sweeps, each
@@ -50,7 +50,7 @@ class ArticulatedInertias:
 
     art_inertia: tuple[Tensor, ...]
     hinge_inertia: tuple[Tensor, ...]
-    gain: tuple[Tensor | None, ...]
+    gain: tuple[Tensor, ...]
     art_inertia_plus: tuple[Tensor, ...]
     shared_gain: tuple[Tensor | None, ...]
 
@@ -73,16 +73,14 @@ def solve_riccati(
     edges = model.edge_weight.split(layout.level_sizes)
     hinges = hinge_steps(model) if hinges is None else hinges
     M_levels = layout.split(model.inertia)
-    found: list[tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]] = []
+    found: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]] = []
     handed: Tensor | None = None
     for depth in reversed(range(len(edges))):
         P = M_levels[depth] if handed is None else mirror(M_levels[depth] + handed)
         hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
         K: Tensor | None = None
-        if hinge_link is None:
-            D, G, P_plus = hinge.cross(P)
-        else:
-            U, D, G, P_plus = hinge.cross_shared(P)
+        U, D = hinge.inertia(P)
+        G, P_plus = hinge.cross_own(P, U, D)
         if depth:
             handed = link.sum_to_parents(edges[depth].congruence(P_plus))
             if hinge_link is not None:
