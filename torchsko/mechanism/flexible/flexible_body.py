@@ -8,7 +8,8 @@ Point i of mass m_i stands at
 
 relative to the body frame. The inertia M of the node [d(eta)/dt; w; v] is a sum of squares, positive
 semidefinite at any deflection. It is never formed: each point is a body of the tree, and all points of a
-flexible body share one elastic joint (`torchsko.mechanism.joints.elastic`).
+flexible body share one elastic joint (`torchsko.mechanism.joints.elastic`). As a polynomial in the modal
+coordinates it takes more operations than the sum (``benchmarks/flexible.py``).
 
 Reference: A. A. Shabana, *Dynamics of Multibody Systems*, 3rd ed., 2005, chapter 5.
 """
