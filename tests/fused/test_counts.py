@@ -96,9 +96,9 @@ ROBOTS = {
         ("humanoid", "inverse_dynamics_derivatives", 19200),
         ("humanoid", "forward_dynamics_derivatives", 36000),
         ("humanoid", "forward_and_pullback", 18500),
-        ("flexible arm", "inverse_dynamics", 2450),
-        ("flexible arm", "forward_dynamics", 4700),
-        ("flexible arm", "mass_matrix", 2400),
+        ("flexible arm", "inverse_dynamics", 1800),
+        ("flexible arm", "forward_dynamics", 3700),
+        ("flexible arm", "mass_matrix", 1800),
     ],
 )
 def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):

@@ -31,6 +31,7 @@ from torchsko.mechanism.flexible.beam_shapes import (
     static_shapes,
 )
 from torchsko.mechanism.flexible.craig_bampton import condense, node_indices, reduce_model
+from torchsko.mechanism.flexible.equivalent_points import two_shortened_points
 
 ROUNDING = 1e-10
 """Relative size below which a singular value, an eigenvalue or an asymmetry is rounding."""
@@ -172,7 +173,8 @@ class FlexibleBody:
         """A straight uniform beam along x, clamped to the body frame at x = 0.
 
         Deflections are at the tip [m], the twist is that of the tip [rad]. Bending includes the
-        foreshortening of the beam to second order.
+        foreshortening of the beam to second order. The mass points have the inertia of the beam; without
+        `polar_inertia` two of them have the foreshortening, and the others stand at the root.
 
         Args:
             length: [m].
@@ -215,18 +217,24 @@ class FlexibleBody:
             for stiffness, plane in zip((EI_y, EI_z, GJ), planes, strict=True)
         ]
         section = np.diag([1.0, 0.5, 0.5]) * polar_inertia * length
+        slopes, inertias = at.slopes, w[:, None, None] * section
+        points = (x, density * length * w, at.shapes, at.second_order)
+        if not inertias.any():
+            points = two_shortened_points(*points)
+            slopes, inertias = None, None
+        x, masses, displacements, second_order = points
         return FlexibleBody(
             points=np.stack([length * x, 0 * x, 0 * x], -1),
-            masses=density * length * w,
-            shapes=at.shapes,
+            masses=masses,
+            shapes=displacements,
             stiffness=_block_diagonal(blocks),
-            second_order=at.second_order,
+            second_order=second_order,
             markers={
                 name: Marker((place, 0.0, 0.0), *BeamMotion.of(planes, place / length, length).at_point())
                 for name, place in ends.items()
             },
-            slopes=at.slopes,
-            inertias=w[:, None, None] * section,
+            slopes=slopes,
+            inertias=inertias,
             modes=tuple(
                 f"{axis}{i + 1}" for axis, n in zip("yzx", counts, strict=True) for i in range(n)
             ),
@@ -328,7 +336,8 @@ class FlexibleBody:
     def reach(self) -> tuple[float, ...]:
         """Modal coordinates at which the largest displacement is `REACH` times the size of the body."""
         size = np.ptp(self._corners(), axis=0).max() or 1.0
-        most = np.abs(np.concatenate([self.shapes, size * self.slopes])).max((0, 1))
+        rows = [x for end in self.markers.values() for x in (end.shape, size * end.slope)]
+        most = np.abs(np.concatenate([*self.shapes, *(size * self.slopes), *rows])).max(0)
         return tuple((REACH * size / np.where(most > 0, most, 1.0)).tolist())
 
     def _corners(self) -> Array:
