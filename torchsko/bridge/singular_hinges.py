@@ -88,7 +88,7 @@ def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
         P = M_levels[depth] if handed is None else M_levels[depth] + handed
         hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
         U, D = hinge.inertia(P)
-        _, P_plus = hinge.cross_own(P, U, D)
+        _, P_plus = hinge.cross_single(P, U, D)
         bad = _in_all_states(_is_rounding(D, total(hinge.share, P)), batch)
         verdicts.append(bad)
         if depth:

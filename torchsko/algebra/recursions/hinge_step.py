@@ -101,7 +101,7 @@ class HingeStep:
         D = total(self.share, D if self.offset is None else D + self.offset)
         return U, D if self.padding is None else D + self.padding
 
-    def cross_own(self, P: Tensor, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+    def cross_single(self, P: Tensor, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
         """G and P+ of nodes with a hinge of their own; zero and P for nodes that share one.
 
         Args:
@@ -111,9 +111,9 @@ class HingeStep:
         """
         if self.share is None:
             return self._crossed(P, U, spd_solve(D, U.mT).mT)
-        if self.share.own is None:
+        if self.share.single is None:
             return torch.zeros_like(U), P
-        return self._crossed(P, U, torch.where(self.share.own, spd_solve(D, U.mT).mT, 0.0))
+        return self._crossed(P, U, torch.where(self.share.single, spd_solve(D, U.mT).mT, 0.0))
 
     def shared_gain(self, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
         """Gains K of shared hinges in the axes of their parents, and the inertia K U* that they release.

@@ -232,10 +232,10 @@ class Innovations:
             alpha_plus: the same carried to the level, `[*, n, m, r]`.
         """
         share, link = self.hinges[depth].share, self.model.layout.hinge_links[depth]
-        K, own = self.riccati.shared_gain[depth], self.riccati.gain[depth].mT @ alpha_plus
+        K, slip = self.riccati.shared_gain[depth], self.riccati.gain[depth].mT @ alpha_plus
         if K is None or share is None or link is None:
-            return own
-        return own + share.copies(K.mT @ link.to_children(alpha))
+            return slip
+        return slip + share.copies(K.mT @ link.to_children(alpha))
 
     def _scatter_accelerations(
         self, nu: Sequence[Tensor], a: Sequence[Tensor] | None

@@ -80,7 +80,7 @@ def solve_riccati(
         hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
         K: Tensor | None = None
         U, D = hinge.inertia(P)
-        G, P_plus = hinge.cross_own(P, U, D)
+        G, P_plus = hinge.cross_single(P, U, D)
         if depth:
             handed = link.sum_to_parents(edges[depth].congruence(P_plus))
             if hinge_link is not None:

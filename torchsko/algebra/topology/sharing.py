@@ -28,7 +28,7 @@ class Share:
         first: of every hinge its first node, int64.
         hinge: for each node the number of its hinge, int64.
         leads: whether a node is the first of its hinge, `[n, 1, 1]`.
-        own: whether a node has a hinge of its own, `[n, 1, 1]`; None without such nodes.
+        single: whether a node is the only one of its hinge, `[n, 1, 1]`; None without such nodes.
         shared: whether several nodes have a hinge, `[hinges, 1, 1]`; None if all are.
     """
 
@@ -37,7 +37,7 @@ class Share:
     first: Tensor
     hinge: Tensor
     leads: Tensor
-    own: Tensor | None
+    single: Tensor | None
     shared: Tensor | None
 
     @staticmethod
@@ -51,17 +51,17 @@ class Share:
         number = {hinge: i for i, hinge in enumerate(nodes)}
         alone = [len(members) == 1 for members in nodes.values()]
         first = [members[0] for members in nodes.values()]
-        own, shared = None, None
+        single, shared = None, None
         if any(alone):
             shared = torch.tensor([not x for x in alone])[:, None, None]
-            own = torch.tensor([alone[number[hinge]] for hinge in hinges])[:, None, None]
+            single = torch.tensor([alone[number[hinge]] for hinge in hinges])[:, None, None]
         return Share(
             Sums.of([nodes[hinge] for hinge in hinges], len(hinges)),
             Sums.of(list(nodes.values()), len(hinges)),
             torch.tensor(first, dtype=torch.int64),
             torch.tensor([number[hinge] for hinge in hinges], dtype=torch.int64),
             torch.tensor([k in first for k in range(len(hinges))])[:, None, None],
-            own,
+            single,
             shared,
         )
 
