@@ -316,3 +316,22 @@ def test_34_spins_a_beam_up(tmp_path):
     out = run("34_beam_spin_up.py", tmp_path)
     stable, unstable = (float(line.split()[-2]) for line in out.splitlines()[:2])
     assert stable < 0.1 and unstable > 1
+
+
+@pytest.mark.nightly
+def test_35_identifies_stiffness_from_tip_motion(tmp_path):
+    out = run("35_flexible_arm_stiffness.py", tmp_path)
+    rows = re.findall(r"(\w+) +of \S+ +([\d.]+) +([\d.]+)", out)
+    assert len(rows) == 8
+    for field, nominal, found in rows:
+        error = abs(float(found) - 1)
+        assert error < (0.03 if field == "stiffness" else 0.9 * abs(float(nominal) - 1))
+
+
+@pytest.mark.nightly
+def test_36_leaves_no_vibration(tmp_path):
+    out = run("36_slew_without_vibration.py", tmp_path)
+    bang, best = (float(x) for x in re.findall(r"energy at the end (\S+) J", out))
+    assert best < 1e-3 * bang
+    bang, best = (float(x) for x in re.findall(r"tip up to ([\d.]+) mm", out))
+    assert best < 0.05 * bang

@@ -63,13 +63,17 @@ from torchsko.implicit.loop import iterate as iterate
 from torchsko.integrators.contact_integrator import ContactStep as ContactStep
 from torchsko.integrators.trajectory import Trajectory as Trajectory
 from torchsko.io.builder import MechanismBuilder as MechanismBuilder
+from torchsko.io.finite_elements.finite_element_model import (
+    FiniteElementModel as FiniteElementModel,
+)
+from torchsko.io.finite_elements.read_calculix import load_finite_elements as load_finite_elements
 from torchsko.io.loading.build import build_mechanism as build_mechanism
 from torchsko.io.loading.files import load as load
 from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.file_data.sensor import Sensor as Sensor
 from torchsko.mechanism.flexible.flexible_body import FlexibleBody as FlexibleBody
-from torchsko.mechanism.flexible.flexible_body import Marker as Marker
+from torchsko.mechanism.flexible.marker import Marker as Marker
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint

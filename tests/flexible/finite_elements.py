@@ -28,13 +28,36 @@ def cantilever(
     return M, K, np.stack([x, 0 * x, 0 * x], -1)
 
 
-def block(counts: tuple[int, int, int] = (4, 2, 2), h: float = 0.1, E: float = 1e4) -> Model:
-    """Matrices and node positions of cubes with nodes at corners, consistent mass, density 1."""
-    corners = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
-    signs = 2 * corners - 1
+CORNERS = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)])
+
+
+def block(
+    counts: tuple[int, int, int] = (4, 2, 2),
+    h: float = 0.1,
+    E: float = 1e4,
+    moved: np.ndarray | None = None,
+) -> Model:
+    """Matrices and node positions of cubes with nodes at corners, consistent mass, density 1.
+
+    With displacements, the stiffness is the geometric stiffness of their stress.
+    """
     lame, shear = E * 0.3 / (1.3 * 0.4), E / 2.6
     C = np.diag([2 * shear] * 3 + [shear] * 3)
     C[:3, :3] += lame
+    grid = np.array(counts) + 1
+    positions = h * np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
+    M, K = np.zeros((2, positions.size, positions.size))
+    for cell in np.ndindex(*counts):
+        at = np.array(np.ravel_multi_index(tuple((CORNERS + cell).T), tuple(grid)))
+        rows = (3 * at[:, None] + np.arange(3)).reshape(-1)
+        Me, Ke = _cube(h, C, None if moved is None else moved[rows])
+        M[np.ix_(rows, rows)] += Me
+        K[np.ix_(rows, rows)] += Ke
+    return M, K, positions
+
+
+def _cube(h: float, C: np.ndarray, moved: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    signs = 2 * CORNERS - 1
     Me, Ke = np.zeros((24, 24)), np.zeros((24, 24))
     for gauss in signs / np.sqrt(3.0):
         terms = 1 + signs * gauss
@@ -47,13 +70,10 @@ def block(counts: tuple[int, int, int] = (4, 2, 2), h: float = 0.1, E: float = 1
             B[row, :, i], B[row, :, j] = D[j], D[i]
         B = B.reshape(6, 24)
         Me += (h / 2) ** 3 * np.kron(np.outer(N, N), np.eye(3))
-        Ke += (h / 2) ** 3 * B.T @ C @ B
-    grid = np.array(counts) + 1
-    positions = h * np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
-    M, K = np.zeros((2, positions.size, positions.size))
-    for cell in np.ndindex(*counts):
-        at = np.array(np.ravel_multi_index(tuple((corners + cell).T), tuple(grid)))
-        rows = (3 * at[:, None] + np.arange(3)).reshape(-1)
-        M[np.ix_(rows, rows)] += Me
-        K[np.ix_(rows, rows)] += Ke
-    return M, K, positions
+        if moved is None:
+            Ke += (h / 2) ** 3 * B.T @ C @ B
+        else:
+            xx, yy, zz, xy, yz, xz = C @ B @ moved
+            stress = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+            Ke += (h / 2) ** 3 * np.kron(D.T @ stress @ D, np.eye(3))
+    return Me, Ke

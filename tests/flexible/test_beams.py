@@ -150,6 +150,32 @@ def test_modal_damping_is_a_ratio_of_each_mode():
     assert torch.allclose(-poles.real / poles.abs(), torch.full((10,), 0.02).double(), atol=1e-10)
 
 
+def thin(axis) -> ts.Mechanism:
+    """A beam without torsion or thickness, which carries a body with an inertia about its axis or none."""
+    builder = ts.MechanismBuilder("thin").flexible_link("beam", beam((1, 1)))
+    builder.link("load", mass=0.2, inertia=(0.01 * torch.eye(3)).tolist())
+    builder.joint("hub", "revolute", child="beam", axis=axis)
+    builder.joint("swivel", "revolute", parent="beam/tip", child="load", axis=(1, 0, 0))
+    return builder.build(gravity=(0, 0, 0))
+
+
+def test_a_thin_beam_whose_inertia_about_its_axis_vanishes_moves_on_other_hinges():
+    mech = thin((0, 0, 1))
+    q, qd = mech.random_state(4, generator=torch.Generator().manual_seed(0))
+    tau = torch.ones_like(qd)
+    dense = torch.linalg.solve(ts.mass_matrix(mech, q), tau - ts.bias_force(mech, q, qd))
+    for method in ("articulated", "composite"):
+        found = ts.forward_dynamics(mech, q, qd, tau, method=method)
+        assert (found - dense).abs().max() < 1e-11 * dense.abs().max()
+
+
+def test_a_thin_beam_on_a_hinge_about_its_axis_is_refused_by_the_name_of_the_hinge():
+    mech = thin((1, 0, 0))
+    assert "hub" in mech.singular_joints
+    q = mech.neutral()
+    assert_refused(lambda: ts.forward_dynamics(mech, q, 0 * q, 0 * q), "'hub'")
+
+
 POINTS = np.array([[0.2, 0, 0], [0.6, 0, 0], [1.0, 0, 0]])
 
 
@@ -170,6 +196,7 @@ REFUSED = {
     "stiffness.*not symmetric": {"stiffness": [[1, 0.1], [0, 1]]},
     "stiffness.*eigenvalue -1": {"stiffness": [[1, 2], [2, 1]]},
     "'far'.*outside": {"markers": {"far": ts.Marker((2, 0, 0), np.zeros((3, 2)))}},
+    "marker has the name '7'": {"markers": {"7": ts.Marker((1, 0, 0), np.zeros((3, 2)))}},
     r"masses.*shape \[2\]": {"masses": [1, 2]},
 }
 

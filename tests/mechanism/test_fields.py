@@ -137,6 +137,7 @@ def test_a_changed_field_is_saved_or_refused_by_name(name, tmp_path):
 def targets():
     for name, field in FIELDS.items():
         owner = {"body": "body3.", "joint": "joint3.", "dof": "joint3.", "mechanism": ""}
+        owner["mode"] = "beam_modes."
         if field.target:
             yield pytest.param(owner[field.owner] + field.target, id=name)
 

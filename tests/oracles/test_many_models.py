@@ -74,7 +74,7 @@ def check_report(
         " actuators:": len(model.actuator_trntype),
         " tendons:": model.ntendon,
         " sensors (": model.nsensor - len(mech.file_metadata.sensors),
-        " flexible bodies:": model.nflex,
+        " flexible bodies (": model.nflex,
         " mocap bodies:": model.nmocap,
         " contact pairs and excludes:": model.npair + model.nexclude,
         " free joints with nonlinear damping (": sum(

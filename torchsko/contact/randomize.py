@@ -80,7 +80,8 @@ def randomize(
     "elbow.damping" and "tool.frame_position". Every entry is drawn independently and uniformly:
 
     - nonnegative factors: mass, inertia, damping, higher_damping, joint_friction, armature, stiffness,
-      gravcomp, coupling_ratio, velocity_limit, effort_limit;
+      gravcomp, coupling_ratio, velocity_limit, effort_limit; modal_stiffness and modal_damping, with a factor
+      of each mode of a flexible body and of all joints connected by springs;
     - offsets in SI units: com, joint_position, frame_position, coupling_offset, lower, upper, gravity;
     - components of a rotation vector [rad]: joint_rotation, frame_rotation, axis.
 

@@ -77,8 +77,9 @@ def save(
       Moving bodies without inertia get 2e-15 kg. A mesh with a simplified hull (``maxhullvert``) becomes that
       hull.
     - URDF has links, joints with limits, damping and friction, joints that follow one other, boxes, spheres,
-      cylinders, capsules and meshes, the latter with the path in the robot's own file, and ball, weld,
-      revolute and prismatic loops (URDF+).
+      cylinders, capsules and meshes, the latter with the path in the robot's own file, ball, weld, revolute
+      and prismatic loops (URDF+), and flexible links (an extension of torchsko, see
+      ``docs/flexible_bodies.md``).
 
     Files do not specify whether a loop is embedded: pass ``closures`` to `torchsko.load` again.
 

@@ -19,6 +19,7 @@ from torchsko.learn.parametrized import assemble_field, assembly_plan, parametri
 from torchsko.learn.targets import default_parametrization, find_target, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
 from torchsko.mechanism.fields import FLAGS, PARAMETERS
+from torchsko.mechanism.flexible.mode_factors import mode_groups
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.dtype import without_autocast
@@ -43,9 +44,10 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         learn: parametrization by target. Targets are a body ("link5": mass, center of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".friction_speed", ".offset", ".armature", ".stiffness",
-            ".position", ".rotation"), "gravity", "medium" and "wind". Parametrizations are those of
-            `torchsko.learn`, or any module with ``forward`` and ``right_inverse`` as defined by
-            `torch.nn.utils.parametrize`.
+            ".position", ".rotation"), the diagonal of the stiffness or damping of a flexible body or of an
+            elastic joint ("beam_modes.modal_stiffness", ".modal_damping"), "gravity", "medium" and "wind".
+            Parametrizations are those of `torchsko.learn`, or any module with ``forward`` and
+            ``right_inverse`` as defined by `torch.nn.utils.parametrize`.
         fused: selects compiled kernels for the methods, including rollouts. True: from the first call. False:
             never. None: on a CPU, once the calls so far have cost about as much as the build (see
             `torchsko.fused.automatic`). A layer that is called within `torch.utils.checkpoint` before that
@@ -96,6 +98,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             {t.key: parametrize_target(mech, t, learn[name]) for name, t in self._targets.items()}
         )
         self._plan = assembly_plan(self._targets, mech)
+        self._groups = mode_groups(mech)
         # Names, topology and index tensors. Its tensors of PARAMETERS are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
@@ -112,7 +115,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             name: target.write(self.learned[target.key]()) for name, target in self._targets.items()
         }
         for field, runs in self._plan.items():
-            fields[field] = assemble_field(field, fields[field], runs, parts)
+            fields[field] = assemble_field(field, fields[field], runs, parts, self._groups)
         start, learned = self._structure, self._plan.keys()
         if fields["mass"].is_meta:
             start = start.to("meta")

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import MechanismError
-from torchsko.learn.targets import Target
+from torchsko.learn.targets import MODAL_FIELDS, Target
 from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.flexible.mode_factors import scaled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import concatenate
 
@@ -111,19 +112,30 @@ def assemble_field(
     start: Tensor,
     runs: tuple[tuple[int, str | None], ...],
     parts: Mapping[str, dict[str, Tensor]],
+    groups: list[int],
 ) -> Tensor:
     """Build a field of the mechanism from its fixed and its learned runs.
+
+    Rows and columns of modal matrices scale with their diagonal.
 
     Args:
         field: name of the field.
         start: values of the entries that are not learned, `[*batch, *shape]`.
         runs: lengths and targets, from `assembly_plan`.
         parts: slices of fields by target, from `Target.write`; their batches broadcast.
+        groups: of modes with one factor, from `mode_groups`.
     """
-    dim = -len(PARAMETERS[field])
-    fixed = start.split([size for size, _ in runs], dim)
+    modal = field in MODAL_FIELDS
+    dim = -1 if modal else -len(PARAMETERS[field])
+    entries = start.diagonal(dim1=-2, dim2=-1) if modal else start
+    fixed = entries.split([size for size, _ in runs], dim)
     pieces = [
         piece if name is None else parts[name][field]
         for piece, (_, name) in zip(fixed, runs, strict=True)
     ]
-    return concatenate(pieces, dim)
+    found = concatenate(pieces, dim)
+    if not modal:
+        return found
+    zero = entries == 0
+    factors = torch.where(zero, 1.0, found / torch.where(zero, 1.0, entries))
+    return scaled(start, factors, groups)

@@ -16,6 +16,7 @@ from torchsko.learn.parametrizations import (
     Rotation,
 )
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
+from torchsko.mechanism.flexible.mode_factors import mode_groups, modes_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import pack_inertial, unpack_inertial
 
@@ -23,7 +24,7 @@ BODY_FIELDS = {f.target: name for name, f in FIELDS.items() if f.target and f.ow
 """Learnable fields of a body: name in a target, name in the mechanism."""
 
 JOINT_FIELDS = {
-    f.target: name for name, f in FIELDS.items() if f.target and f.owner in ("joint", "dof")
+    f.target: name for name, f in FIELDS.items() if f.target and f.owner in ("joint", "dof", "mode")
 }
 """Learnable fields of a joint: name in a target, name in the mechanism."""
 
@@ -32,6 +33,9 @@ MECHANISM_FIELDS = {n: int(f.shape[0]) for n, f in FIELDS.items() if f.owner == 
 
 VECTOR_FIELDS = tuple(n for n, f in FIELDS.items() if f.shape[0] != "num_bodies")
 """Fields without one entry for each body or joint: a target is a slice of their first dimension."""
+
+MODAL_FIELDS = tuple(n for n, f in FIELDS.items() if f.owner == "mode")
+"""Matrices of modal coordinates: a target is a part of their diagonal, with which their rows scale."""
 
 NONNEGATIVE_FIELDS = tuple(name for name, field in FIELDS.items() if field.nonnegative)
 
@@ -74,6 +78,9 @@ class Target:
                 mech.inertia[..., self.start, :, :],
             )
         field = self.fields[0]
+        if field in MODAL_FIELDS:
+            diagonal = getattr(mech, field).diagonal(dim1=-2, dim2=-1)
+            return diagonal.narrow(-1, self.start, self.size)
         dim = -len(PARAMETERS[field])
         part = getattr(mech, field).narrow(dim, self.start, self.size)
         return part if field in VECTOR_FIELDS else part.squeeze(dim)
@@ -177,6 +184,8 @@ def _find_field(mech: Mechanism, name: str) -> Target:
     owner, _, field = name.rpartition(".")
     if owner in mech.body_names and field in BODY_FIELDS:
         return Target(name, (BODY_FIELDS[field],), mech.body_index(owner), 1)
+    if owner in mech.tree_joint_names and JOINT_FIELDS.get(field) in MODAL_FIELDS:
+        return _find_modes(mech, name, owner, field)
     if owner in mech.tree_joint_names and field in JOINT_FIELDS:
         place = mech.tree_dof_slice(owner)
         if field in VECTOR_FIELDS:
@@ -194,6 +203,20 @@ def _find_field(mech: Mechanism, name: str) -> Target:
     raise MechanismError(*unknown_name("learnable parameter", name, _similar_targets(mech, owner)))
 
 
+def _find_modes(mech: Mechanism, name: str, joint: str, field: str) -> Target:
+    """Modes of a flexible body, or the group of a joint with a spring."""
+    groups, places = mode_groups(mech), modes_of(mech, joint)
+    found = Target(name, (JOINT_FIELDS[field],), groups[places[0]] if places else 0, len(places))
+    if not places or not bool((found.read(mech) > 0).all()):
+        raise MechanismError(
+            f"{name!r} has no positive nominal value.",
+            f"Learning scales the {field} of elastic joints, and those of flexible bodies, from their "
+            "nominal values.",
+            "Build the robot with a positive one, such as body.damped(0.01) or rotor(..., stiffness=100.0).",
+        )
+    return found
+
+
 def _joint_parameter_names(mech: Mechanism, joint: str) -> tuple[str, ...]:
     """Parameters of the joint's type, such as a pitch, except unit vectors, which training would break."""
     kind = mech.joints.kinds[mech.joint_index(joint)]
@@ -203,7 +226,12 @@ def _joint_parameter_names(mech: Mechanism, joint: str) -> tuple[str, ...]:
 def _similar_targets(mech: Mechanism, owner: str) -> tuple[str, ...]:
     """All learnable names; those of the named body or joint come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
-    joints = [f"{joint}.{f}" for joint in mech.tree_joint_names for f in JOINT_FIELDS]
+    joints = [
+        f"{joint}.{f}"
+        for joint in mech.tree_joint_names
+        for f, field in JOINT_FIELDS.items()
+        if field not in MODAL_FIELDS or modes_of(mech, joint)
+    ]
     joints += [
         f"{joint}.{f}"
         for joint in mech.tree_joint_names

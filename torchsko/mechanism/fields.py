@@ -110,8 +110,12 @@ class MechanismTensors:
             "dof", (*_DOFS, 2), flags=("has_higher_stiffness",), files=("new",), variation="none"
         )
     )
-    modal_stiffness: Tensor = field(metadata=_row("mode", _MODES, files=("new",)))
-    modal_damping: Tensor = field(metadata=_row("mode", _MODES, flags=_LOSS, files=("new",)))
+    modal_stiffness: Tensor = field(
+        metadata=_row("mode", _MODES, "modal_stiffness", True, files=("new",))
+    )
+    modal_damping: Tensor = field(
+        metadata=_row("mode", _MODES, "modal_damping", True, _LOSS, ("new",))
+    )
     spring_reference: Tensor = field(metadata=_row("coordinate", ("num_tree_q",), variation="none"))
     gravity: Tensor = field(
         metadata=_row("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset")

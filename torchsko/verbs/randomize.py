@@ -11,6 +11,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.flexible.mode_factors import mode_groups, modes_of, scaled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.validation import check_batch
 from torchsko.spatial.rotation import matrix_exp
@@ -44,8 +45,9 @@ def vary_mechanism(
     for field, entries, name in sorted(targets, key=lambda x: (order.index(x[0]), x[1] or (0, 0))):
         low, high = bounds_of(name, ranges[name], FIELDS[field].variation == "factor")
         shape = list(getattr(robot, field).shape[-len(FIELDS[field].shape) :])
-        if field == "inertia" or (FIELDS[field].variation == "rotation" and len(shape) > 2):
-            shape.pop()  # three factors, or a rotation vector
+        turns = FIELDS[field].variation == "rotation" and len(shape) > 2
+        if field == "inertia" or turns or FIELDS[field].owner == "mode":
+            shape.pop()  # three factors, a rotation vector, or a factor of each mode
         if entries is not None:
             shape[0] = entries[1]
         draw = low + (high - low) * uniform([*batch, *shape])
@@ -59,7 +61,7 @@ def _varied(
     """The tensors of a mechanism after a variation of one field."""
     value, sizes = getattr(mech, field), len(FIELDS[field].shape)
     variation = FIELDS[field].variation
-    event = 2 if field == "inertia" else sizes
+    event = {"inertia": 2, "modal_stiffness": 1, "modal_damping": 1}.get(field, sizes)
     if variation == "rotation":
         event = 2
     if entries is not None:
@@ -71,6 +73,8 @@ def _varied(
             "inertia": mech.inertia * draw[..., None, None],
             **({"gravcomp": mech.gravcomp * gravcomp} if mech.has_gravcomp else {}),
         }
+    if FIELDS[field].owner == "mode":
+        return {field: scaled(value, draw, mode_groups(mech))}
     if field == "inertia":
         return {field: _stretched(value, draw)}
     if variation == "rotation":
@@ -132,6 +136,8 @@ def _entries(mech: Mechanism, field: str, owner: str) -> Entries:
         if owner not in mech.frame_names:
             raise MechanismError(*unknown_name("frame", owner, mech.frame_names))
         return mech.frame_names.index(owner), 1
+    if kind == "mode" and (places := modes_of(mech, owner)):
+        return mode_groups(mech)[places[0]], len(places)
     if kind in ("dof", "limit"):
         is_position = FIELDS[field].shape[0] == "num_q"
         slices = {

@@ -17,7 +17,7 @@ from torchsko.errors import MechanismError
 from torchsko.io.common.numbers import as_matrix, as_vector
 from torchsko.io.common.welded_inertia import INERTIAL, distribute_body
 from torchsko.mechanism.description import FIXED, JointDescription, LinkDescription
-from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.fields import FIELDS, PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.welded import WORLD, Frame
@@ -181,12 +181,14 @@ def first_difference(mech: Mechanism, written: Mechanism, fields: Iterable[str])
         return "parents"
     bodies = [written.body_names.index(name) for name in mech.body_names]
     slices = [written.tree_dof_slice(written.tree_joint_names[k]) for k in bodies]
-    dofs = [i for span in slices for i in range(span.start, span.stop)]
-    orders = {"num_bodies": bodies, "num_tree_dof": dofs}
+    dofs = list(dict.fromkeys(i for span in slices for i in range(span.start, span.stop)))
+    ours, theirs = (m.joints.modes[1].tolist() for m in (mech, written))
+    modes = [theirs.index(dofs[i]) for i in ours if dofs[i] in theirs]
+    orders = {"num_bodies": bodies, "num_tree_dof": dofs, "num_modes": modes}
     for field in fields:
         x, y = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
         if (order := orders.get(str(PARAMETERS[field][0]))) is not None:
-            y = y[order]
+            y = y[order][:, order] if FIELDS[field].owner == "mode" else y[order]
         if x.shape != y.shape:
             return field
         finite = torch.where(x.isfinite(), x, 0.0)

@@ -10,6 +10,7 @@ from torchsko.bridge.singular_hinges import mark_singular_joints
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
 from torchsko.mechanism.description import GRAVITY
+from torchsko.mechanism.flexible.points import refuse_joints_above_markers
 from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.robot_description import RobotDescription
@@ -65,4 +66,5 @@ def unchecked(
     check_dtype(robot.name, dtype)
     check_device(robot.name, device)
     check_gravity(gravity)
+    refuse_joints_above_markers(robot.joints)
     return lower(within_range(robot, gravity, dtype), floating_base, gravity, strict)

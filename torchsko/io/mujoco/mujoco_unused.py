@@ -187,7 +187,11 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     of_tendons = tendon_numbers(model)
     fixed = [t for t in range(model.ntendon) if tendon_joints(model, t) is not None]
     return (
-        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modeled"),
+        (
+            _flexes(model),
+            "flexible bodies",
+            "their nodes are loaded without elastic forces; build a torchsko.FlexibleBody",
+        ),
         (
             _count(model, "tendon_frictionloss") if "frictionloss" not in disabled else 0,
             "tendons with dry friction",
@@ -209,6 +213,13 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "yielding of springs is not modeled",
         ),
     )  # fmt: skip
+
+
+def _flexes(model: Any) -> list[str]:
+    """Names of flexible bodies."""
+    starts = getattr(model, "name_flexadr", ())
+    names = [bytes(model.names[start:]).partition(b"\0")[0].decode() for start in starts]
+    return [name or f"flex{i}" for i, name in enumerate(names)]
 
 
 def _spatial_tendons(model: Any, disabled: set[str]) -> list[str]:

@@ -40,8 +40,8 @@ def edit_urdf(document: Document, old: RobotDescription, new: RobotDescription) 
             if was.name not in elements:
                 raise RobotFileError(
                     f"{tag} {was.name!r} changed, and is not in the file.",
-                    "The reader added it in place of a missing element.",
-                    f'Write <{tag} name="{was.name}"> into the file first.',
+                    "The reader added it in place of a missing element, or for a flexible link.",
+                    f'Leave like out, or write <{tag} name="{was.name}"> into the file first.',
                 )
             changes = (
                 _link_changes(was, now)

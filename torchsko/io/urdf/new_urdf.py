@@ -12,6 +12,7 @@ from torchsko.io.common.link_inertias import link_inertias
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.write_back import check_unbatched
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
+from torchsko.io.urdf.new_flexible import flexible_links, urdf_flexible
 from torchsko.io.urdf.new_loops import urdf_loops
 from torchsko.io.urdf.new_shapes import urdf_shapes
 from torchsko.io.urdf.note_losses import note_losses
@@ -50,13 +51,19 @@ def new_urdf(mech: Mechanism, losses: Losses) -> str:
     _check_kinds(mech)
     note_losses(mech, losses)
     root, links = _root(mech), link_inertias(mech)
+    flexible = flexible_links(mech)
+    inside = {mech.body_names[k] for link in flexible for k in link.joints}
+    more = {link.name: urdf_flexible(mech, link, links) for link in flexible}
     lines = ['<?xml version="1.0"?>', f"<robot name={quoteattr(mech.name)}>"]
     ground = urdf_shapes(mech, None)
     if root not in mech.frame_names:
         lines += _element(root, [MASSLESS, *ground] if ground else [])
-    for name in mech.frame_names:
-        lines += _link(mech, name, links.get(name), ground if name == root else [])
+    for name in (name for name in mech.frame_names if name not in inside):
+        parts = [*(ground if name == root else []), *more.get(name, [])]
+        lines += _link(mech, name, links.get(name), parts)
     for k, joint in enumerate(mech.tree_joint_names):
+        if mech.body_names[k] in inside:
+            continue
         parent = root if mech.parents[k] < 0 else mech.body_names[mech.parents[k]]
         lines += _joint(mech, k, joint, parent)
     taken = set(mech.tree_joint_names)
@@ -86,7 +93,7 @@ def _leaders(mech: Mechanism) -> dict[int, tuple[int, float, float]]:
 def _check_kinds(mech: Mechanism) -> None:
     """Refuse kinds of joints that URDF does not have."""
     kinds = [(name, mech.joints.kinds[k].name) for k, name in enumerate(mech.tree_joint_names)]
-    refused = [f"{name!r} is {kind}" for name, kind in kinds if kind not in TYPES]
+    refused = [f"{name!r} is {kind}" for name, kind in kinds if kind not in (*TYPES, "elastic")]
     if refused:
         raise MechanismError(
             f"joint {name_list(refused)}.",
@@ -115,10 +122,8 @@ def _element(name: str, content: list[str]) -> list[str]:
     return [f"  <link name={quoteattr(name)}>", *content, "  </link>"]
 
 
-def _link(
-    mech: Mechanism, name: str, link: LinkDescription | None, more_shapes: list[str]
-) -> list[str]:
-    shapes = [*more_shapes, *urdf_shapes(mech, name)]
+def _link(mech: Mechanism, name: str, link: LinkDescription | None, more: list[str]) -> list[str]:
+    shapes = [*more, *urdf_shapes(mech, name)]
     if link is None or (name not in mech.body_names and not link.mass and not np.any(link.inertia)):
         return _element(name, [MASSLESS, *shapes] if shapes else [])
     R, I = np.array(link.inertia_rotation), np.array(link.inertia)

@@ -101,6 +101,6 @@ def _note_limits(mech: Mechanism, losses: Losses) -> None:
         unequal = any(
             bool((x[dofs] != x[dofs.start]).any()) for x in (mech.effort_limit, mech.velocity_limit)
         )
-        if kind.num_dof > 1 and (bounded or unequal):
+        if (kind.num_dof > 1 or kind.name == "elastic") and (bounded or unequal):
             lost.append(name)
     losses.add_if(lost, "limits of joints of several dofs:")

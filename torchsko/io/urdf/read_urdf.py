@@ -1,8 +1,8 @@
 """URDF reader: converts a file to a `RobotDescription` with its unsupported elements and faults.
 
 It reads links with mass, center of mass, inertia and shapes, joints with placement, axis, limits, damping and
-friction, rotor inertias of transmissions, and the loops and couplings of URDF+. It ignores settings of
-simulators and controllers. Rotations are fixed-axis roll, pitch, yaw,
+friction, rotor inertias of transmissions, the loops and couplings of URDF+, and torchsko's flexible links. It
+ignores settings of simulators and controllers. Rotations are fixed-axis roll, pitch, yaw,
 ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
 
 Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
@@ -17,6 +17,7 @@ from typing import Literal
 from torchsko.errors import RobotFileError
 from torchsko.io.common.source import naming
 from torchsko.io.urdf.urdf_fields import missing, report_leftovers
+from torchsko.io.urdf.urdf_flexible import with_flexible_parts
 from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
@@ -96,8 +97,10 @@ def _read_robot(
     check_macros(root, report)
     name = _read_name(root, report)
     report_leftovers(report, root, "robot", ("name",), ("link", "joint", "loop", "coupling"))
-    links = [read_link(child, report) for child in root.children if child.tag == "link"]
-    joints = [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
+    elements = [child for child in root.children if child.tag == "link"]
+    links = [read_link(child, report) for child in elements]
+    links, joints = with_flexible_parts(links, elements, report)
+    joints += [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
     joints = with_rotors(joints, root, report)
     mimics = [
         read_mimic(child, report)

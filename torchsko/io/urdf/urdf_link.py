@@ -36,7 +36,7 @@ def read_link(element: Element, report: Report) -> LinkDescription:
     """
     name = attribute(element, "name", "<link>")
     where = f"link {name!r}"
-    report_leftovers(report, element, where, ("name",), ("inertial",))
+    report_leftovers(report, element, where, ("name",), ("inertial", "flexible"))
     inertial = only_child(element, "inertial", where)
     if inertial is None:
         return LinkDescription(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import Legendre
+from numpy.polynomial import legendre
 
 Array = np.ndarray
 
@@ -85,23 +85,19 @@ def static_shapes(order: int, count: int) -> BeamShapes:
     The space has the deflections under a force and a moment at the tip, so few shapes suffice where joints
     load the body.
     """
+    columns = np.eye(max(count, 3))[:, :count]
+    rates = [2.0**m * legendre.legder(columns, m) for m in range(3)]
 
     def powers(x: Array, derivative: int) -> Array:
-        rows = []
-        for k in range(count):
-            L = [Legendre.basis(k, domain=[0, 1]).deriv(m)(x) if m else
-                 Legendre.basis(k, domain=[0, 1])(x) for m in range(3)]  # fmt: skip
-            if order == 1:
-                rows.append((x * L[0], L[0] + x * L[1])[derivative])
-            else:
-                rows.append(
-                    (
-                        x * x * L[0],
-                        2 * x * L[0] + x * x * L[1],
-                        2 * L[0] + 4 * x * L[1] + x * x * L[2],
-                    )[derivative]
-                )
-        return np.stack(rows, -1) if rows else np.zeros((len(x), 0))
+        L0, L1, L2 = (legendre.legval(2 * x - 1, c).T for c in rates)
+        x = x[:, None]
+        if order == 1:
+            return (x * L0, L0 + x * L1)[derivative]
+        return (
+            x * x * L0,
+            2 * x * L0 + x * x * L1,
+            2 * L0 + 4 * x * L1 + x * x * L2,
+        )[derivative]
 
     at, w = nodes(NUM_NODES)
     value, bent = powers(at, 0), powers(at, order)

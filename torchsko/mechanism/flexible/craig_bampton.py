@@ -26,6 +26,7 @@ import numpy as np
 from torchsko.errors import MechanismError
 from torchsko.mechanism.flexible.beam_shapes import Array
 from torchsko.mechanism.flexible.equivalent_points import fewest_rows
+from torchsko.mechanism.flexible.second_order import Loads, of_line, of_loads
 
 RANK_TOLERANCE = 1e-12
 """Relative size below which an eigenvalue of a matrix of unit diagonal is rounding."""
@@ -44,8 +45,10 @@ class ReducedModel:
         inertias: `[num_points, 3, 3]`.
         shapes: `[num_points, 3, n]`.
         slopes: `[num_points, 3, n]`.
+        second_order: `[num_points, 3, n, n]`.
         stiffness: `[n, n]`, diagonal.
-        markers: position `[3]`, shape `[3, n]` and slope `[3, n]` of each marker.
+        markers: position `[3]`, shape `[3, n]`, slope `[3, n]` and second-order shapes `[3, n, n]` of each
+            marker.
     """
 
     points: Array
@@ -53,8 +56,9 @@ class ReducedModel:
     inertias: Array
     shapes: Array
     slopes: Array
+    second_order: Array
     stiffness: Array
-    markers: dict[str, tuple[Array, Array, Array]]
+    markers: dict[str, tuple[Array, Array, Array, Array]]
 
 
 def reduce_model(
@@ -64,8 +68,12 @@ def reduce_model(
     markers: Mapping[str, Sequence[int]],
     root: Sequence[int],
     modes: int,
+    loads: Loads | None = (),
 ) -> ReducedModel:
-    """Craig-Bampton reduction of a model with 3 or 6 degrees of freedom per node, ordered by node."""
+    """Craig-Bampton reduction of a model with 3 or 6 degrees of freedom per node, ordered by node.
+
+    Second-order shapes are those of loads, or for None those of a line of nodes.
+    """
     k = len(positions)
     d = len(mass) // k
     numbers = np.arange(k * d).reshape(k, d)
@@ -74,16 +82,27 @@ def reduce_model(
     rows = np.concatenate([np.zeros((0, k * d)), *(rows for _, rows in maps.values())])[:, free]
     V = np.zeros((k * d, len(_row_basis(rows)) + modes))
     V[free], squares = _modes(mass[np.ix_(free, free)], stiffness[np.ix_(free, free)], rows, modes)
+    second = np.zeros((*V.shape, V.shape[1]))
+    if loads is None:
+        second = of_line(positions, V, root)
+    elif loads:
+        chosen = [(force[free], matrix[np.ix_(free, free)]) for force, matrix in loads]
+        second[free] = of_loads(stiffness[np.ix_(free, free)], V[free], chosen)
     points, masses, inertias, shapes, slopes = _mass_points(mass, positions, V)
-    moved = {name: (point, (rows @ V)[3:], (rows @ V)[:3]) for name, (point, rows) in maps.items()}
-    return ReducedModel(points, masses, inertias, shapes, slopes, np.diag(squares), moved)
+    moved = {
+        name: (point, (rows @ V)[3:], (rows @ V)[:3], np.tensordot(rows[3:], second, 1))
+        for name, (point, rows) in maps.items()
+    }
+    second = second.reshape(k, d, *second.shape[1:])[:, :3]
+    return ReducedModel(points, masses, inertias, shapes, slopes, second, np.diag(squares), moved)
 
 
 def condense(model: ReducedModel, kept: Sequence[int]) -> ReducedModel:
-    """Replaces points without rotational inertia, except those kept, by at most 4 + 3 n points.
+    """Replaces points without rotational inertia, except those kept, by fewer points.
 
-    The inertia of points depends on the products of the columns of F = sqrt(mass) [1, position, shapes] only,
-    at any deflection. A factor of F* F has them with fewer rows; a reflection makes their masses equal.
+    The inertia of points depends on the products of the columns of F = sqrt(mass) [1, position, shapes,
+    second-order shapes] only, at any deflection. A factor of F* F has them with fewer rows, at most 4 + 3 n
+    without second-order shapes; a reflection makes their masses equal.
     """
     merged = np.asarray(~model.inertias.any((1, 2)))
     merged[list(kept)] = False
@@ -92,6 +111,7 @@ def condense(model: ReducedModel, kept: Sequence[int]) -> ReducedModel:
         np.ones((len(mass), 1)),
         model.points[merged],
         model.shapes[merged].reshape(-1, 3 * n),
+        model.second_order[merged].reshape(-1, 3 * n * n),
     ]
     F = fewest_rows(np.sqrt(mass)[:, None] * np.concatenate(fields, -1))
     count = len(F)
@@ -104,7 +124,8 @@ def condense(model: ReducedModel, kept: Sequence[int]) -> ReducedModel:
         points=join(model.points, F[:, 1:4]),
         masses=join(model.masses, np.full(count, mass.sum() / count)),
         inertias=join(model.inertias, np.zeros((count, 3, 3))),
-        shapes=join(model.shapes, F[:, 4:].reshape(count, 3, n)),
+        shapes=join(model.shapes, F[:, 4 : 4 + 3 * n].reshape(count, 3, n)),
+        second_order=join(model.second_order, F[:, 4 + 3 * n :].reshape(count, 3, n, n)),
         slopes=join(model.slopes, np.zeros((count, 3, n))),
     )
 

@@ -20,6 +20,8 @@ def fewest_rows(F: Array) -> Array:
     _, sizes, rows = np.linalg.svd(F / np.where(scale > 0, scale, 1.0), full_matrices=False)
     count = int((sizes > RANK_TOLERANCE * sizes.max(initial=0.0)).sum())
     F = sizes[:count, None] * rows[:count] * scale
+    if count == 0:
+        return F
     normal = F[:, 0] / np.linalg.norm(F[:, 0]) - 1 / np.sqrt(count)
     return F - 2 * np.outer(normal, normal @ F) / max(normal @ normal, np.finfo(float).tiny)
 

@@ -32,34 +32,19 @@ from torchsko.mechanism.flexible.beam_shapes import (
 )
 from torchsko.mechanism.flexible.craig_bampton import condense, node_indices, reduce_model
 from torchsko.mechanism.flexible.equivalent_points import two_shortened_points
-
-ROUNDING = 1e-10
-"""Relative size below which a singular value, an eigenvalue or an asymmetry is rounding."""
-
-SLACK = 0.2
-"""Largest distance of a marker from the box of the points, relative to its size: mass points stand inside."""
+from torchsko.mechanism.flexible.flexible_checks import (
+    checked_array,
+    refuse_asymmetry,
+    refuse_beam,
+    refuse_dependent_shapes,
+    refuse_indefinite,
+    refuse_marker,
+)
+from torchsko.mechanism.flexible.frame_change import fields_at
+from torchsko.mechanism.flexible.marker import Marker
 
 REACH = 0.03
 """Largest displacement of a point in random states, relative to the size of the body."""
-
-
-@dataclass(frozen=True, eq=False)
-class Marker:
-    """A frame on a flexible body, to which joints attach.
-
-    Attributes:
-        point: origin in the body frame, undeformed, `[3]` [m].
-        rotation: marker to body coordinates, undeformed, `[3, 3]`; the identity by default.
-        shape: displacement of the origin per modal coordinate, `[3, n]`.
-        slope: rotation vector of the marker per modal coordinate, in body axes, `[3, n]`; zero by default.
-        second_order: second-order shapes of the origin, `[3, n, n]`; zero by default.
-    """
-
-    point: Any
-    shape: Any
-    slope: Any = None
-    rotation: Any = None
-    second_order: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +71,7 @@ class FlexibleBody:
 
     Raises:
         MechanismError: for arrays of other shapes, shapes that are dependent, a stiffness or damping that is
-            not symmetric and positive semidefinite, or a marker outside the body.
+            not symmetric and positive semidefinite, or a marker outside the body or with a number as name.
 
     Example:
         >>> import torchsko as ts
@@ -128,7 +113,7 @@ class FlexibleBody:
             "inertias": (k, 3, 3),
         }
         for name, shape in wanted.items():
-            object.__setattr__(self, name, _array(getattr(self, name), name, shape))
+            object.__setattr__(self, name, checked_array(getattr(self, name), name, shape))
         parts = {
             "point": (3,),
             "shape": (3, n),
@@ -138,7 +123,7 @@ class FlexibleBody:
         }
         markers = {
             name: Marker(
-                **{part: _array(getattr(marker, part), f"{part} of marker {name!r}", shape)
+                **{part: checked_array(getattr(marker, part), f"{part} of marker {name!r}", shape)
                    for part, shape in parts.items()}
             )
             for name, marker in self.markers.items()
@@ -146,10 +131,12 @@ class FlexibleBody:
         object.__setattr__(self, "markers", markers)
         names = tuple(self.modes) or tuple(f"mode{i}" for i in range(1, n + 1))
         object.__setattr__(self, "modes", names)
-        self._refuse_dependent_shapes()
+        refuse_dependent_shapes(names, self._rows())
         for name in ("stiffness", "damping"):
-            _refuse_indefinite(name, getattr(self, name))
-        self._refuse_markers_outside()
+            refuse_indefinite(name, getattr(self, name))
+        corners = self._corners()
+        for name, marker in markers.items():
+            refuse_marker(name, marker.point, corners)
 
     def __repr__(self) -> str:
         return (
@@ -196,7 +183,7 @@ class FlexibleBody:
             MechanismError: for numbers that are not positive, or a marker outside the beam.
         """
         counts = (*shapes, 0)[:3]
-        _refuse_beam(length, density, {"EI_y": EI_y, "EI_z": EI_z, "GJ": GJ}, counts, basis)
+        refuse_beam(length, density, {"EI_y": EI_y, "EI_z": EI_z, "GJ": GJ}, counts, basis)
         family = static_shapes if basis == "static" else clamped_shapes
         planes = [family(order, n) for order, n in zip((2, 2, 1), counts, strict=True)]
         n = max(counts)
@@ -249,6 +236,7 @@ class FlexibleBody:
         markers: Mapping[str, int | Sequence[int]],
         root: int | Sequence[int],
         modes: int,
+        second_order: Literal["line"] | Sequence[tuple[Any, Any]] | None = "line",
     ) -> FlexibleBody:
         """A finite-element model, reduced by the method of Craig and Bampton.
 
@@ -260,10 +248,9 @@ class FlexibleBody:
         Each node becomes a mass point. Its mass is from the diagonal of the mass matrix, scaled to the total
         mass. The positions of the points and their shapes are then corrected, by O(h^2) for elements of size
         h, so that modal mass, total mass, center of mass, rotational inertia, and the coupling of modes to
-        the body frame are those of the whole mass matrix at rest. At most 4 + 3 n points, n the number of
-        modes, then replace the nodes without rotational inertia that are not nodes of markers; the inertia
-        stays the same at any deflection. There are no second-order shapes: matrices do not determine the
-        foreshortening, which matters for bodies that spin fast.
+        the body frame are those of the whole mass matrix at rest. Fewer points then replace the nodes without
+        rotational inertia that are not nodes of markers, at most 4 + 3 n for n modes without second-order
+        shapes; the inertia stays the same at any deflection.
 
         Args:
             mass: symmetric, `[d * num_nodes, d * num_nodes]`, with d = 3 displacements (x, y, z) [m], or
@@ -276,14 +263,20 @@ class FlexibleBody:
                 displacements does not turn its marker.
             root: node, or nodes, fixed to the body frame.
             modes: number of normal modes in addition to the static shapes.
+            second_order: "line" computes the foreshortening of a body whose nodes stand on a straight line.
+                Others take the forces `[d * num_nodes]` [N] of some loads, each with the geometric stiffness
+                matrix of the stress that it causes: second-order shapes then do the work of these matrices,
+                which is exact for combinations of the loads, such as the centrifugal forces of a spin and a
+                force at a marker. None leaves them out; such a body must not spin fast.
 
         Raises:
             MechanismError: for matrices of other sizes, not symmetric or not positive semidefinite, an
-                unknown node, a root that leaves rigid-body motions, motions without mass, or a mass matrix
-                that mass points near the nodes cannot represent.
+                unknown node, a root that leaves rigid-body motions, motions without mass, a mass matrix that
+                mass points near the nodes cannot represent, or nodes off a line without loads.
 
         Reference: R. R. Craig, M. C. C. Bampton, *Coupling of substructures for dynamic analyses*, AIAA
-        Journal 6(7), 1968.
+        Journal 6(7), 1968; O. Wallrapp, R. Schwertassek, *Representation of geometric stiffening in multibody
+        system simulation*, International Journal for Numerical Methods in Engineering 32(8), 1991.
 
         Example:
             >>> import numpy as np, torchsko as ts
@@ -296,20 +289,25 @@ class FlexibleBody:
         M, K = (np.asarray(x.toarray() if hasattr(x, "toarray") else x, np.float64)
                 for x in (mass, stiffness))  # fmt: skip
         at = np.asarray(positions, np.float64)
-        at = _array(at, "positions", (len(at), 3))
+        at = checked_array(at, "positions", (len(at), 3))
         size = (6 if M.shape[:1] == (6 * len(at),) else 3) * len(at)
         for name, matrix in (("mass", M), ("stiffness", K)):
-            _refuse_indefinite(name, _array(matrix, name, (size, size)))
+            refuse_indefinite(name, checked_array(matrix, name, (size, size)))
         held = node_indices(root, "the root", len(at))
         ends = {name: node_indices(x, f"marker {name!r}", len(at)) for name, x in markers.items()}
-        found = reduce_model(M, K, at, ends, held, modes)
+        loads = None if second_order == "line" else _checked_loads(second_order or (), size)
+        found = reduce_model(M, K, at, ends, held, modes, loads)
         found = condense(found, kept=[node for end in ends.values() for node in end])
         return FlexibleBody(
             points=found.points,
             masses=found.masses,
             shapes=found.shapes,
             stiffness=found.stiffness,
-            markers={name: Marker(*parts) for name, parts in found.markers.items()},
+            second_order=found.second_order,
+            markers={
+                name: Marker(point, shape, slope, second_order=second)
+                for name, (point, shape, slope, second) in found.markers.items()
+            },
             slopes=found.slopes,
             inertias=found.inertias,
         )
@@ -328,6 +326,28 @@ class FlexibleBody:
         C = root @ modes @ np.diag(2 * ratio * rates) @ modes.T @ root.T
         return replace(self, damping=(C + C.T) / 2)
 
+    def framed_at(self, marker: str, *, origin: str = "origin") -> FlexibleBody:
+        """The body whose frame is one of its markers, at which a joint then moves it.
+
+        Displacements are relative to the marker, exact to second order in the modal coordinates. Modal
+        coordinates, stiffness and damping stay the same, and so do the frequencies of the free body.
+
+        Args:
+            marker: name of the marker that becomes the frame.
+            origin: name of a new marker at the old frame.
+
+        Raises:
+            MechanismError: if there is no marker of this name, or another one named `origin`.
+
+        Example:
+            >>> import torchsko as ts
+            >>> beam = ts.FlexibleBody.beam(1.0, 0.5, EI_y=2.0, shapes=(2, 0))
+            >>> turned = beam.framed_at("tip", origin="root")
+            >>> turned.markers["root"].point.tolist()
+            [-1.0, 0.0, 0.0]
+        """
+        return replace(self, **fields_at(self, marker, origin))
+
     def modal_mass(self) -> Array:
         """Mass matrix of the modal coordinates at zero deflection, `[n, n]`."""
         turning = np.einsum("kin,kij,kjm->nm", self.slopes, self.inertias, self.slopes)
@@ -340,43 +360,14 @@ class FlexibleBody:
         most = np.abs(np.concatenate([*self.shapes, *(size * self.slopes), *rows])).max(0)
         return tuple((REACH * size / np.where(most > 0, most, 1.0)).tolist())
 
-    def _corners(self) -> Array:
-        return np.concatenate([self.points, np.zeros((1, 3))])
-
-    def _refuse_dependent_shapes(self) -> None:
+    def _rows(self) -> Array:
+        """All displacements and rotations per modal coordinate, `[rows, n]`."""
         rows = [self.shapes.reshape(-1, len(self.modes)), self.slopes.reshape(-1, len(self.modes))]
         rows += [x for marker in self.markers.values() for x in (marker.shape, marker.slope)]
-        columns = np.concatenate(rows)
-        lengths = np.linalg.norm(columns, axis=0)
-        columns = columns / np.where(lengths > 0, lengths, 1.0)
-        found, dependent = np.zeros((len(columns), 0)), []
-        for name, column in zip(self.modes, columns.T, strict=True):
-            left = column - found @ (found.T @ column)
-            left = left - found @ (found.T @ left)
-            size = np.linalg.norm(left)
-            if size < ROUNDING:
-                dependent.append(name)
-            else:
-                found = np.concatenate([found, left[:, None] / size], -1)
-        if dependent:
-            raise MechanismError(
-                f"the shapes of a flexible body have rank {found.shape[1]} of {len(self.modes)}: "
-                f"{', '.join(map(repr, dependent))} depend on the shapes before them.",
-                "Modal coordinates are independent, so their shapes have to be.",
-                f"Leave out {', '.join(map(repr, dependent))}.",
-            )
+        return np.concatenate(rows)
 
-    def _refuse_markers_outside(self) -> None:
-        corners = self._corners()
-        low, high = corners.min(0), corners.max(0)
-        slack = SLACK * (high - low).max()
-        for name, marker in self.markers.items():
-            if ((marker.point < low - slack) | (marker.point > high + slack)).any():
-                raise MechanismError(
-                    f"marker {name!r} stands at {marker.point.tolist()}, outside of the flexible body.",
-                    f"Its points lie between {low.tolist()} and {high.tolist()}.",
-                    "Pass the position of the marker in the body frame [m].",
-                )
+    def _corners(self) -> Array:
+        return np.concatenate([self.points, np.zeros((1, 3))])
 
 
 def _block_diagonal(blocks: Sequence[Array]) -> Array:
@@ -388,51 +379,10 @@ def _block_diagonal(blocks: Sequence[Array]) -> Array:
     return whole
 
 
-def _array(value: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """An array of this shape; zero, or the identity of a rotation, for None."""
-    if value is None:
-        return np.eye(3) if name.startswith("rotation") else np.zeros(shape)
-    array = np.array(value, dtype=np.float64)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise MechanismError(
-            f"{name} of a flexible body has shape {list(array.shape)}, or is not finite.",
-            "Its size follows from the numbers of points and shapes.",
-            f"Pass finite numbers of shape {list(shape)}.",
-        )
-    return array
-
-
-def _refuse_indefinite(name: str, matrix: Array) -> None:
-    scale = np.abs(matrix).max()
-    asymmetry = np.abs(matrix - matrix.T).max()
-    if asymmetry > ROUNDING * scale:
-        raise MechanismError(
-            f"the {name} of a flexible body is not symmetric: entries differ by {asymmetry:.3g}.",
-            f"The {name} matrix of modal coordinates is symmetric.",
-            f"Pass ({name} + {name}.T) / 2 if the difference is rounding.",
-        )
-    least = np.linalg.eigvalsh(matrix).min()
-    if least < -ROUNDING * scale:
-        raise MechanismError(
-            f"the {name} of a flexible body has the eigenvalue {least:.3g}.",
-            f"A {name} matrix is positive semidefinite: deformation stores and dissipates energy.",
-            "Correct the matrix; a sign error is a common cause.",
-        )
-
-
-def _refuse_beam(
-    length: float, density: float, stiffness: Mapping[str, float], counts: Sequence[int], basis: str
-) -> None:
-    if basis not in ("static", "clamped"):
-        raise MechanismError(
-            f"a beam has the basis {basis!r}.", "There are two.", 'Pass "static" or "clamped".'
-        )
-    needed = {"length": length, "density": density}
-    needed |= {name: x for (name, x), n in zip(stiffness.items(), counts, strict=True) if n}
-    for name, value in needed.items():
-        if not 0 < value < np.inf:
-            raise MechanismError(
-                f"a beam has {name} = {value}.",
-                "Length, density and the stiffness of each kind of shape are positive.",
-                f"Pass a positive {name}, or no shapes of this kind.",
-            )
+def _checked_loads(loads: Sequence[tuple[Any, Any]], size: int) -> list[tuple[Array, Array]]:
+    found = []
+    for i, (forces, matrix) in enumerate(loads):
+        G = checked_array(matrix, f"geometric stiffness of load {i}", (size, size))
+        refuse_asymmetry(f"geometric stiffness of load {i}", G)
+        found.append((checked_array(forces, f"forces of load {i}", (size,)), G))
+    return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from torchsko.errors import MechanismError
 from torchsko.mechanism.description import JointDescription, LinkDescription
 from torchsko.mechanism.flexible.flexible_body import FlexibleBody
+from torchsko.mechanism.flexible.frame_change import core_inertial
 
 Parts = tuple[list[LinkDescription], list[JointDescription]]
 
@@ -49,15 +52,26 @@ def flexible_parts(name: str, body: FlexibleBody) -> Parts:
     return links, joints
 
 
+def refuse_joints_above_markers(joints: Sequence[JointDescription]) -> None:
+    """Refuse a joint whose child is a marker or mass point of a flexible body.
+
+    Raises:
+        MechanismError: names the joint.
+    """
+    bodies = {joint.child: joint.parent for joint in joints if joint.kind == "elastic"}
+    for joint in joints:
+        if joint.kind != "elastic" and joint.child in bodies:
+            body = bodies[joint.child]
+            raise MechanismError(
+                f"joint {joint.name!r} has the child {joint.child!r}, a marker of the link {body!r}.",
+                "A joint moves the frame of a flexible body, which moves its markers.",
+                f"Pass child={body!r} and flexible_link({body!r}, body.framed_at(MARKER)).",
+            )
+
+
 def _core(name: str, body: FlexibleBody) -> LinkDescription:
     """The rigid part, on the body frame."""
-    M = body.core_inertia
-    mass = float(M[3, 3])
-    if mass == 0:
-        return LinkDescription(name, inertia=_numbers(M[:3, :3]))
-    first = M[:3, 3:] / mass  # the cross product with the center of mass
-    com = np.array([first[2, 1], first[0, 2], first[1, 0]])
-    central = M[:3, :3] - mass * (com @ com * np.eye(3) - np.outer(com, com))
+    mass, com, central = core_inertial(body.core_inertia)
     return LinkDescription(name, mass, _numbers(com), _numbers(central))
 
 

@@ -1,0 +1,1 @@
+"""Readers of the results of finite-element programs."""
