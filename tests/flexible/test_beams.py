@@ -10,6 +10,7 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.refusals import assert_refused
+from torchsko.mechanism.flexible.beam_shapes import BeamMotion, nodes, static_shapes
 
 CANTILEVER = (
     torch.tensor([1.875104068711961, 4.694091132974175, 7.854757438237613], dtype=torch.float64)
@@ -209,3 +210,18 @@ def test_a_beam_that_does_not_fit_is_refused():
     assert_refused(lambda: beam((1, 0), markers={"far": 1.2}), "'far'.*outside of the beam")
     assert_refused(lambda: ts.FlexibleBody.beam(1.0, 1.0, EI_y=1.0, shapes=(1, 1)), "EI_z")
     assert_refused(lambda: beam((1, 0), "free"), "'free'")
+
+
+def test_fewer_shortened_points_have_the_inertia_of_the_quadrature():
+    """Products of masses, positions and shapes, and the moments of the foreshortening that spin acts on."""
+    x, w = nodes(5)
+    at = BeamMotion.of([static_shapes(2, 3), static_shapes(2, 2), static_shapes(1, 0)], x, 1.0)
+    body = beam((3, 2))
+    found = (body.masses, body.points[:, 0], body.shapes, body.second_order)
+    sums = []
+    for mass, place, shapes, second in (found, (w, x, at.shapes, at.second_order)):
+        rows = np.concatenate([np.ones((5, 1)), place[:, None], shapes.reshape(5, -1)], -1)
+        moments = np.einsum("k,ka,kinm->ainm", mass, rows[:, :2], second)
+        sums.append(np.concatenate([((rows.T * mass) @ rows).ravel(), moments.ravel()]))
+    assert np.abs(sums[0] - sums[1]).max() < 1e-14
+    assert not body.second_order[2:].any() and not body.points[2:].any()

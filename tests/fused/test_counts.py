@@ -56,6 +56,15 @@ def forward_and_pullback(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor,
     return qdd, -grad_q, -grad_qd, mu
 
 
+def flexible_arm() -> ts.Mechanism:
+    """Two links of five shapes each, three in bending about y and two about z."""
+    link = ts.FlexibleBody.beam(length=1.0, density=0.5, EI_y=20.0, EI_z=20.0, shapes=(3, 2))
+    builder = ts.MechanismBuilder("arm").flexible_link("upper", link).flexible_link("lower", link)
+    builder.joint("shoulder", "revolute", child="upper", axis=(0, 1, 0))
+    elbow = {"parent": "upper/tip", "axis": (0, 1, 0)}
+    return builder.joint("elbow", "revolute", child="lower", **elbow).build()
+
+
 VERBS = {
     "inverse_dynamics": (ts.inverse_dynamics, 3),
     "forward_dynamics": (ts.forward_dynamics, 3),
@@ -64,7 +73,11 @@ VERBS = {
     "forward_dynamics_derivatives": (ts.forward_dynamics_derivatives, 3),
     "forward_and_pullback": (forward_and_pullback, 4),
 }
-ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
+ROBOTS = {
+    "panda": lambda: ts.load(ts.robots.panda),
+    "humanoid": humanoid,
+    "flexible arm": flexible_arm,
+}
 
 
 @pytest.mark.some(3)
@@ -83,6 +96,9 @@ ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
         ("humanoid", "inverse_dynamics_derivatives", 19200),
         ("humanoid", "forward_dynamics_derivatives", 36000),
         ("humanoid", "forward_and_pullback", 18500),
+        ("flexible arm", "inverse_dynamics", 1800),
+        ("flexible arm", "forward_dynamics", 3700),
+        ("flexible arm", "mass_matrix", 1800),
     ],
 )
 def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):

@@ -34,7 +34,8 @@ def mass_matrix(model: SKOModel) -> Tensor:
     """The mass matrix by Algorithm 4.2, O(N * depth), level by level.
 
     For every node k, X = R(k) H*(k) travels up its path; each ancestor l it meets gives the block
-    MM(l, k) = H(l) X. All nodes travel together, one level at a time.
+    MM(l, k) = H(l) X. All nodes travel together, one level at a time; from their parent on, those that share
+    a hinge travel as their sum.
 
     Returns:
         `[*batch, num_dof, num_dof]`, symmetric [kg m^2, kg m or kg].
@@ -53,7 +54,7 @@ def mass_matrix(model: SKOModel) -> Tensor:
         diagonal = mirror(H[depth] @ here)
         met = [diagonal]
         if X is not None:
-            X = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(X)
+            X = raise_columns(layout, pairs, depth + 1, edges[depth + 1], X)
             met.append(ancestors_map(layout, pairs, depth, H[depth], X.shape[-3]) @ X)
         entries = [block.expand(*batch, *block.shape[-3:]).flatten(-3) for block in met] + entries
         X = append(here, X)
@@ -74,6 +75,16 @@ def together(layout: Layout, matrix: Tensor) -> Tensor:
         for _ in range(2):
             matrix = layout.dofs.collect(layout.apart.pack(matrix)).mT
     return matrix
+
+
+def raise_columns(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight, X: Tensor) -> Tensor:
+    """Columns of the nodes at `depth` or deeper, carried from `depth` to the level above."""
+    X = ancestors(layout, pairs, depth, edges).up(X)
+    share, count = layout.shares[depth], layout.level_sizes[depth]
+    if share is None:
+        return X
+    here, below = X.split((count, X.shape[-3] - count), -3)
+    return torch.cat([share.leader_total(here), below], -3)
 
 
 def ancestors(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight) -> EdgeWeight:

@@ -37,7 +37,7 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
-from torchsko.algorithms.mass_matrix import ancestors, ancestors_map, assembled, together
+from torchsko.algorithms.mass_matrix import ancestors_map, assembled, raise_columns, together
 from torchsko.linalg.symmetric import mirror
 from torchsko.utils.shapes import broadcast_shapes
 
@@ -86,7 +86,7 @@ def mass_and_motion_matrices(
         columns = _columns(H[depth], R[depth], Y[depth], here)
         level_blocks = _diagonal_blocks(H[depth], columns, here)
         if carried is not None:
-            carried = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(carried.flatten(-2))
+            carried = raise_columns(layout, pairs, depth + 1, edges[depth + 1], carried.flatten(-2))
             carried = carried.unflatten(-1, (2 + len(motions), -1))
             above = _ancestor_blocks(layout, H, levels, depth, carried)
             new_blocks = [[a, b] for a, b in zip(level_blocks, above, strict=True)]

@@ -14,6 +14,7 @@ from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rigid_transform import force_matrix
+from torchsko.utils.shapes import matvec
 
 
 def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
@@ -31,7 +32,8 @@ def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
             for k in level
         )
         axis = mech.layout.breadth_first(mech.axis, -2)
-        return RigidEdges((turn, shift, placed, position), axis, aligned)
+        position = position if shift is None else position + matvec(placed, shift)
+        return RigidEdges((turn, placed, position), axis, aligned)
     parts = []
     for group, counts in zip(mech.joints.groups, mech.joints.counts, strict=True):
         placement = force_matrix(

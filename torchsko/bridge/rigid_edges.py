@@ -31,56 +31,51 @@ class RigidEdges(EdgeWeight):
     after the other they cost a fraction of a dense 6 x 6 product once zeros are folded away.
 
     Attributes:
-        pose: joint rotation, joint translation, placement rotation, placement translation; each
-            `[*batch, n, 3, 3]` or `[*batch, n, 3]`, None for the identity or zero.
+        pose: joint rotation, `[*batch, n, 3, 3]`, None for the identity; placement rotation,
+            `[*batch, n, 3, 3]`; position of the child's origin in the parent, `[*batch, n, 3]`.
         axis: joint axes, `[*batch, n, 3]`.
         aligned: for each node, whether its joint moves about or along one coordinate axis.
     """
 
-    pose: tuple[Tensor | None, Tensor | None, Tensor, Tensor]
+    pose: tuple[Tensor | None, Tensor, Tensor]
     axis: Tensor
     aligned: tuple[bool, ...]
 
     @property
     def batch_shape(self) -> torch.Size:
         """Leading batch dimensions."""
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         shapes = [rotation.shape[:-3], position.shape[:-2]]
         shapes += [] if turn is None else [turn.shape[:-3]]
-        shapes += [] if shift is None else [shift.shape[:-2]]
         return broadcast_shapes(*shapes)
 
     def up(self, y: Tensor) -> Tensor:
         """A y."""
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         y = y if turn is None else rotate_vector(turn, y)
-        y = y if shift is None else translate_force(shift, y)
         return translate_force(position, rotate_vector(rotation, y))
 
     def down(self, x: Tensor) -> Tensor:
         """A* x."""
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         x = rotate_vector(rotation.mT, translate_motion(position, x))
-        x = x if shift is None else translate_motion(shift, x)
         return x if turn is None else rotate_vector(turn.mT, x)
 
     def congruence(self, P: Tensor) -> Tensor:
         """A P A*."""
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         if turn is not None:
             about_axis = all(self.aligned)
             P = turn_inertia(self.axis, turn, P) if about_axis else rotate_inertia(turn, P)
-        P = P if shift is None else translate_inertia(shift, P)
         return translate_inertia(position, rotate_inertia(rotation, P))
 
     def split(self, sizes: Sequence[int]) -> Sequence[RigidEdges]:
         """One object per run of nodes."""
         runs = tuple(sizes)
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         absent = (None,) * len(runs)
         parts = zip(
             absent if turn is None else turn.split(runs, -3),
-            absent if shift is None else shift.split(runs, -2),
             rotation.split(runs, -3),
             position.split(runs, -2),
             strict=True,
@@ -91,15 +86,14 @@ class RigidEdges(EdgeWeight):
 
     def select(self, nodes: Tensor) -> RigidEdges:
         """The weights at these positions."""
-        turn, shift, rotation, position = self.pose
+        turn, rotation, position = self.pose
         turn = None if turn is None else turn.index_select(-3, nodes)
-        shift = None if shift is None else shift.index_select(-2, nodes)
         rotation = rotation.index_select(-3, nodes)
         position = position.index_select(-2, nodes)
         axis = self.axis.index_select(-2, nodes)
         # Which joints these are stands in a tensor: the general form serves all.
-        return RigidEdges((turn, shift, rotation, position), axis, (False,))
+        return RigidEdges((turn, rotation, position), axis, (False,))
 
     def dense(self) -> Tensor:
         """The matrices `[*batch, n, 6, 6]`."""
-        return self.up(torch.eye(6, dtype=self.pose[2].dtype, device=self.pose[2].device))
+        return self.up(torch.eye(6, dtype=self.pose[1].dtype, device=self.pose[1].device))

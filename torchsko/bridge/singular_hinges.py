@@ -81,23 +81,23 @@ def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
     test of the hinges inboard of it.
     """
     layout, hinges = model.layout, hinge_steps(model)
-    kept: list[tuple[Tensor, Tensor]] = []
     edges, M_levels = model.edge_weight.split(layout.level_sizes), layout.split(model.inertia)
     verdicts: list[Tensor] = []
-    P_plus: Tensor | None = None
+    handed: Tensor | None = None
     for depth in reversed(range(len(edges))):
-        P = M_levels[depth]
-        if P_plus is not None:
-            handed = edges[depth + 1].congruence(P_plus)
-            if layout.shares[depth + 1] is not None:
-                K, D = kept[-1]
-                handed = handed - hinges[depth + 1].coupling(edges[depth + 1].up(K), D)
-            P = P + layout.links[depth + 1].sum_to_parents(handed)
-        D, G, P_plus = hinges[depth].cross(P)
-        bad = _in_all_states(_is_rounding(D, total(layout.shares[depth], P)), batch)
-        P_plus = torch.where(bad[:, None, None], P, P_plus)
-        kept.append((torch.where(bad[:, None, None], 0.0, G), D))
+        P = M_levels[depth] if handed is None else M_levels[depth] + handed
+        hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
+        U, D = hinge.inertia(P)
+        _, P_plus = hinge.cross_single(P, U, D)
+        bad = _in_all_states(_is_rounding(D, total(hinge.share, P)), batch)
         verdicts.append(bad)
+        if depth:
+            P_plus = torch.where(bad[:, None, None], P, P_plus)
+            handed = link.sum_to_parents(edges[depth].congruence(P_plus))
+            if hinge.share is not None and hinge_link is not None:
+                _, released = hinge.shared_gain(edges[depth].up(U), D)
+                released = torch.where(hinge.share.once(bad[:, None, None]), 0.0, released)
+                handed = handed - hinge_link.sum_to_parents(released)
     return torch.cat(verdicts[::-1])
 
 

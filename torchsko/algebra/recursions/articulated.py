@@ -152,10 +152,14 @@ def articulated_operators(
     solution = solve_riccati(model) if riccati is None else riccati
     hinges = solution.hinge_inertia
     D_inv = [spd_solve(D, _eye(D)) for D in hinges]
-    G = _packed(layout, solution.gain, "nodes", "dofs")
     D = _packed(layout, hinges, "dofs", "dofs")
-    gain = BlockDiagonal(layout, G, "nodes", "dofs")
     P = BlockDiagonal(layout, join(list(solution.art_inertia)))
+    G = (
+        _packed(layout, solution.gain, "nodes", "dofs")
+        if layout.share is None
+        else P.blocks @ H.mT @ _packed(layout, D_inv, "dofs", "dofs")
+    )
+    gain = BlockDiagonal(layout, G, "nodes", "dofs")
     hinge_inertia = BlockDiagonal(layout, D, "dofs", "dofs")
     if layout.share is None:
         GH = BlockDiagonal(layout, G @ H)

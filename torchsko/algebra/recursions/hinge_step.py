@@ -17,7 +17,13 @@ The symmetric part is needed as well, since an antisymmetric part of P grows fro
 Where rows of E are unit vectors of the coordinates, N is a mask and C = (I - E* H / 2) G S.
 
 Where several nodes share a hinge (see `sharing`), D = sum H P H* + S and the innovation are sums over them,
-and P+ has blocks off the diagonal: -G(k) D G*(j) for two of them. Their E is zero.
+and P+ has blocks off the diagonal: -G(k) D G*(j) for two of them. Their E is zero. Sweeps cross such a hinge
+once, in the axes of its parent, as if its nodes were one:
+
+.. math::
+    U = \sum_k A(k) P(k) H^*(k), \quad K = U D^{-1}, \quad
+    P(p) \mathrel{+}= \sum_k A(k) P(k) A^*(k) - K U^*, \qquad
+    z(p) \mathrel{+}= \sum_k A(k) z(k) + K \epsilon .
 
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
 Dynamics 26(3), 2011, Lemma 7, Eq. 33 and Algorithm 6.1; with an armature, `articulated` (DEPARTS).
@@ -86,10 +92,7 @@ class HingeStep:
     def cross(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """D, G and the diagonal blocks of P+ from P, `[*, n, m, m]`."""
         U, D = self.inertia(P)
-        G = spd_solve(D, U.mT).mT
-        # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
-        drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
-        return D, G, self._written(P - drop, G)
+        return D, *self._crossed(P, U, spd_solve(D, U.mT).mT)
 
     def inertia(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """P H* of every node, and D of its hinge, `[*, n, d, d]`."""
@@ -97,6 +100,37 @@ class HingeStep:
         D = mirror(project(self.joint_map, U))
         D = total(self.share, D if self.offset is None else D + self.offset)
         return U, D if self.padding is None else D + self.padding
+
+    def cross_single(self, P: Tensor, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+        """G and P+ of nodes with a hinge of their own; zero and P for nodes that share one.
+
+        Args:
+            P: articulated-body inertias, `[*, n, m, m]`.
+            U: P H*, `[*, n, m, d]`.
+            D: hinge inertia, `[*, n, d, d]`.
+        """
+        if self.share is None:
+            return self._crossed(P, U, spd_solve(D, U.mT).mT)
+        if self.share.single is None:
+            return torch.zeros_like(U), P
+        return self._crossed(P, U, torch.where(self.share.single, spd_solve(D, U.mT).mT, 0.0))
+
+    def shared_gain(self, U: Tensor, D: Tensor) -> tuple[Tensor, Tensor]:
+        """Gains K of shared hinges in the axes of their parents, and the inertia K U* that they release.
+
+        Args:
+            U: A P H* of the nodes, `[*, n, m, d]`.
+            D: hinge inertia, `[*, n, d, d]`.
+
+        Returns:
+            K `[*, hinges, m, d]` and K U* `[*, hinges, m, m]`, zero for hinges of one node.
+        """
+        assert self.share is not None
+        U = self.share.hinge_total(U)
+        K = spd_solve(self.share.once(D), U.mT).mT
+        if self.share.shared is not None:
+            K = torch.where(self.share.shared, K, 0.0)
+        return K, times_rows(K, U.mT)
 
     def coupling(self, K: Tensor, D: Tensor) -> Tensor:
         """For each node the blocks of A (G D G*) A* with the others of its hinge; zero where alone.
@@ -117,6 +151,12 @@ class HingeStep:
     def slip(self, G: Tensor, alpha_plus: Tensor) -> Tensor:
         """G* alpha+, what the hinge yields to the acceleration handed down to it, `[*, n, d, r]`."""
         return total(self.share, G.mT @ alpha_plus)
+
+    def divide(self, D: Tensor, x: Tensor) -> Tensor:
+        """D^-1 x, columns `[*, n, d, r]`, solved once for each hinge."""
+        if self.share is None:
+            return spd_solve(D, x)
+        return self.share.copies(spd_solve(self.share.once(D), self.share.once(x)))
 
     def carry(self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor) -> Tensor:
         """Return z+ from z (None: zero), hinge force T and innovation eps; columns `[*, n, *, r]`."""
@@ -170,6 +210,10 @@ class HingeStep:
             assert vector is not None and matrix is not None
             mask = Mask(vector, matrix, slip)
         return HingeStep(H, S, offset, E, mask, share, padding)
+
+    def _crossed(self, P: Tensor, U: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+        """G and P+; the gain is U / D, so that in a traced program entries of P+ along the hinge cancel."""
+        return G, self._written(P - times_rows(G, U.mT), G)
 
     def _written(self, X: Tensor, G: Tensor) -> Tensor:
         """P+ from P - G H P, what is known of it written in."""

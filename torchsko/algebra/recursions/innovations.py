@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.algebra.operators.edges import EdgeWeight
 from torchsko.algebra.operators.hinge import apply_blocks, project, spread, times
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import HingeStep, hinge_steps
@@ -36,7 +37,7 @@ from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_ricca
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
-from torchsko.linalg.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
+from torchsko.linalg.symmetric import factor_solve, spd_factor, spd_logdet
 from torchsko.utils.dtype import without_autocast
 from torchsko.utils.shapes import concatenate
 
@@ -210,14 +211,37 @@ class Innovations:
             eps.append(hinge.innovation(given, z))
             if depth:
                 z_plus = hinge.carry(z, given, eps[-1], D[depth], G[depth])
-                received = layout.links[depth].sum_to_parents(edges[depth].up(z_plus))
+                received = self._handed(depth, edges[depth], z_plus, eps[-1])
         return eps[::-1]
+
+    def _handed(self, depth: int, edge: EdgeWeight, z_plus: Tensor, eps: Tensor) -> Tensor:
+        """Force that a level hands to its parents, with K eps of the hinges that several nodes share."""
+        layout, K = self.model.layout, self.riccati.shared_gain[depth]
+        handed = layout.links[depth].sum_to_parents(edge.up(z_plus))
+        share, link = self.hinges[depth].share, layout.hinge_links[depth]
+        if K is None or share is None or link is None:
+            return handed
+        return handed + link.sum_to_parents(times(K, share.once(eps)))
+
+    def _slip(self, depth: int, alpha: Tensor, alpha_plus: Tensor) -> Tensor:
+        """Acceleration by which the hinges of a level yield to their parents, `[*, n, d, r]`.
+
+        Args:
+            depth: the level.
+            alpha: acceleration of the nodes above, `[*, parents, m, r]`.
+            alpha_plus: the same carried to the level, `[*, n, m, r]`.
+        """
+        share, link = self.hinges[depth].share, self.model.layout.hinge_links[depth]
+        K, slip = self.riccati.shared_gain[depth], self.riccati.gain[depth].mT @ alpha_plus
+        if K is None or share is None or link is None:
+            return slip
+        return slip + share.copies(K.mT @ link.to_children(alpha))
 
     def _scatter_accelerations(
         self, nu: Sequence[Tensor], a: Sequence[Tensor] | None
     ) -> list[Tensor]:
         """Accelerations [I - H psi K]* nu; with a(k), those of Alg. 6.1."""
-        layout, G = self.model.layout, self.riccati.gain
+        layout = self.model.layout
         edges = self.model.edge_weight.split(layout.level_sizes)
         qdd: list[Tensor] = []
         alpha: Tensor | None = None
@@ -226,7 +250,7 @@ class Innovations:
             alpha_plus = None
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
-                accel = accel - hinge.slip(G[depth], alpha_plus)
+                accel = accel - self._slip(depth, alpha, alpha_plus)
             alpha = _add(alpha_plus, spread(hinge.joint_map, accel))
             alpha = alpha if a is None else alpha + a[depth]
             qdd.append(accel)
@@ -244,8 +268,8 @@ class Innovations:
 
     def _divide(self, eps: Sequence[Tensor]) -> list[Tensor]:
         """D^-1 eps."""
-        D = self.riccati.hinge_inertia
-        return [spd_solve(D_l, e) for D_l, e in zip(D, eps, strict=True)]
+        blocks = zip(self.hinges, self.riccati.hinge_inertia, eps, strict=True)
+        return [hinge.divide(D, e) for hinge, D, e in blocks]
 
     def _whiten(self, x: Tensor) -> list[Tensor]:
         D = self.riccati.hinge_inertia
@@ -270,8 +294,8 @@ class Innovations:
             felt = None if z is None else total(hinge.share, project(hinge.joint_map, z))
             y.append(_add(felt, eps))
             if depth:
-                handed = edges[depth].up(_add(z, times(self.riccati.gain[depth], eps)))
-                z = layout.links[depth].sum_to_parents(handed)
+                z_plus = _add(z, times(self.riccati.gain[depth], eps))
+                z = self._handed(depth, edges[depth], z_plus, eps)
         return y[::-1]
 
     def _sqrt_transpose(self, x: Tensor) -> list[Tensor]:
@@ -285,7 +309,7 @@ class Innovations:
             rate, alpha_plus = x_levels[depth], None
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
-                rate = rate + hinge.slip(self.riccati.gain[depth], alpha_plus)
+                rate = rate + self._slip(depth, alpha, alpha_plus)
             alpha = _add(alpha_plus, spread(hinge.joint_map, x_levels[depth]))
             y.append(spd_factor(self.riccati.hinge_inertia[depth]).mT @ rate)
         return y

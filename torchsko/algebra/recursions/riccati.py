@@ -11,6 +11,7 @@ D      hinge inertia                           ``hinge_inertia``     (d, d)
 G      gain, P H* D^-1                         ``gain``              (m, d)
 P+     articulated inertia across the hinge    ``art_inertia_plus``  (m, m)
 U      P H*                                    (inside)              (m, d)
+K      shifted gain of a shared hinge          ``shared_gain``       (m, d)
 S      armature                                (of the model)        (d,)
 ====== ======================================= ===================== ==========
 
@@ -40,15 +41,18 @@ class ArticulatedInertias:
     Attributes:
         art_inertia: P, each `[*batch, n_l, m, m]`.
         hinge_inertia: D, each `[*batch, n_l, d_l, d_l]`, 1 on the diagonal of padded dofs.
-        gain: G, each `[*batch, n_l, m, d_l]`.
-        art_inertia_plus: the diagonal blocks of P+, each `[*batch, n_l, m, m]`: all of it, save between
-            nodes that share a hinge.
+        gain: G, each `[*batch, n_l, m, d_l]`; in sweeps zero for nodes that share a hinge.
+        art_inertia_plus: P+, each `[*batch, n_l, m, m]`; P for nodes that share a hinge in sweeps, else its
+            diagonal blocks.
+        shared_gain: sums of A G over the nodes of each shared hinge in sweeps, each
+            `[*batch, hinges, m, d_l]`; None for levels without one.
     """
 
     art_inertia: tuple[Tensor, ...]
     hinge_inertia: tuple[Tensor, ...]
     gain: tuple[Tensor, ...]
     art_inertia_plus: tuple[Tensor, ...]
+    shared_gain: tuple[Tensor | None, ...]
 
 
 def solve_riccati(
@@ -69,23 +73,18 @@ def solve_riccati(
     edges = model.edge_weight.split(layout.level_sizes)
     hinges = hinge_steps(model) if hinges is None else hinges
     M_levels = layout.split(model.inertia)
-    P_all: list[Tensor] = []
-    D_all: list[Tensor] = []
-    G_all: list[Tensor] = []
-    P_plus_all: list[Tensor] = []
+    found: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]] = []
+    handed: Tensor | None = None
     for depth in reversed(range(len(edges))):
-        P = M_levels[depth]
-        if P_plus_all:
-            handed = edges[depth + 1].congruence(P_plus_all[-1])
-            if layout.shares[depth + 1] is not None:
-                K = edges[depth + 1].up(G_all[-1])
-                handed = handed - hinges[depth + 1].coupling(K, D_all[-1])
-            P = mirror(P + layout.links[depth + 1].sum_to_parents(handed))
-        D, G, P_plus = hinges[depth].cross(P)
-        P_all.append(P)
-        D_all.append(D)
-        G_all.append(G)
-        P_plus_all.append(P_plus)
-    return ArticulatedInertias(
-        tuple(P_all[::-1]), tuple(D_all[::-1]), tuple(G_all[::-1]), tuple(P_plus_all[::-1])
-    )
+        P = M_levels[depth] if handed is None else mirror(M_levels[depth] + handed)
+        hinge, link, hinge_link = hinges[depth], layout.links[depth], layout.hinge_links[depth]
+        K: Tensor | None = None
+        U, D = hinge.inertia(P)
+        G, P_plus = hinge.cross_single(P, U, D)
+        if depth:
+            handed = link.sum_to_parents(edges[depth].congruence(P_plus))
+            if hinge_link is not None:
+                K, released = hinge.shared_gain(edges[depth].up(U), D)
+                handed = handed - hinge_link.sum_to_parents(released)
+        found.append((P, D, G, P_plus, K))
+    return ArticulatedInertias(*zip(*found[::-1], strict=True))

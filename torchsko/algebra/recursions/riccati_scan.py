@@ -108,7 +108,7 @@ def solve_riccati_scan(
         P = P if coupled is None else P - coupled
     D, G, _ = hinges.cross(P)
     run = ((x.to(model.inertia.dtype),) for x in (P, D, G, P_plus))
-    return ArticulatedInertias(*run)
+    return ArticulatedInertias(*run, shared_gain=(None,))
 
 
 def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:

@@ -84,6 +84,7 @@ class Layout:
         jumps: 2^i nodes towards the base, for recursions without levels.
         rounds: how the tree comes apart into unbranched runs, tips first, for the same.
         shares: for each level which of its nodes share a hinge, None where each has its own.
+        hinge_links: for the levels of `shares` the link of the hinges to the level above, else None.
         share: the same for all nodes, breadth first.
         apart: where hinges are shared, the packing of dof vectors in which every node has its own copy.
         kept_pairs: what `pairs` gives, kept for trees that are not large; else None.
@@ -101,6 +102,7 @@ class Layout:
     jumps: tuple[Jump, ...]
     rounds: tuple[Round, ...]
     shares: tuple[Share | None, ...]
+    hinge_links: tuple[Link | None, ...]
     share: Share | None
     apart: Packing | None
     kept_pairs: Pairs | None = None
@@ -124,6 +126,7 @@ class Layout:
         dofs = Packing.of(dof_sizes, order, dof_places)
         hinges = _hinges(tree, dofs.places)
         position = {k: i for level in tree.levels for i, k in enumerate(level)}
+        shares = tuple(Share.of([hinges[k] for k in level]) for level in tree.levels)
         layout = Layout(
             tree=tree,
             nodes=Packing.of(node_sizes, order),
@@ -136,7 +139,11 @@ class Layout:
             in_order=order == tuple(range(tree.num_nodes)),
             jumps=ancestor_jumps(tree),
             rounds=peel(tree, hinges),
-            shares=tuple(Share.of([hinges[k] for k in level]) for level in tree.levels),
+            shares=shares,
+            hinge_links=tuple(
+                None if share is None else _link(tree, depth, position, share.first.tolist())
+                for depth, share in enumerate(shares)
+            ),
             share=Share.of([hinges[k] for k in order]),
             apart=None if dofs.most == 1 else Packing.of(dof_sizes, order),
         )
@@ -205,8 +212,13 @@ def _hinges(tree: Tree, places: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(hinge)
 
 
-def _link(tree: Tree, depth: int, position: dict[int, int]) -> Link:
+def _link(
+    tree: Tree, depth: int, position: dict[int, int], places: Sequence[int] | None = None
+) -> Link:
+    """The link of a level, or of its nodes at these places, to the level above."""
     if depth == 0:
         return Link.of([], 0)
-    parents = [position[tree.parent[k]] for k in tree.levels[depth]]
+    level = tree.levels[depth]
+    nodes = level if places is None else [level[i] for i in places]
+    parents = [position[tree.parent[k]] for k in nodes]
     return Link.of(parents, len(tree.levels[depth - 1]))

@@ -25,6 +25,7 @@ import numpy as np
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.flexible.beam_shapes import Array
+from torchsko.mechanism.flexible.equivalent_points import fewest_rows
 from torchsko.mechanism.flexible.second_order import Loads, of_line, of_loads
 
 RANK_TOLERANCE = 1e-12
@@ -112,15 +113,10 @@ def condense(model: ReducedModel, kept: Sequence[int]) -> ReducedModel:
         model.shapes[merged].reshape(-1, 3 * n),
         model.second_order[merged].reshape(-1, 3 * n * n),
     ]
-    F = np.sqrt(mass)[:, None] * np.concatenate(fields, -1)
-    scale = np.linalg.norm(F, axis=0)
-    _, sizes, rows = np.linalg.svd(F / np.where(scale > 0, scale, 1.0), full_matrices=False)
-    count = int((sizes > RANK_TOLERANCE * sizes.max(initial=0.0)).sum())
+    F = fewest_rows(np.sqrt(mass)[:, None] * np.concatenate(fields, -1))
+    count = len(F)
     if count == len(mass):
         return model
-    F = sizes[:count, None] * rows[:count] * scale
-    normal = F[:, 0] / np.linalg.norm(F[:, 0]) - 1 / np.sqrt(count)
-    F = F - 2 * np.outer(normal, normal @ F) / max(normal @ normal, np.finfo(float).tiny)
     F = F / np.sqrt(mass.sum() / count)
     join = lambda old, new: np.concatenate([old[~merged], new])  # noqa: E731
     return replace(

@@ -8,7 +8,8 @@ Point i of mass m_i stands at
 
 relative to the body frame. The inertia M of the node [d(eta)/dt; w; v] is a sum of squares, positive
 semidefinite at any deflection. It is never formed: each point is a body of the tree, and all points of a
-flexible body share one elastic joint (`torchsko.mechanism.joints.elastic`).
+flexible body share one elastic joint (`torchsko.mechanism.joints.elastic`). As a polynomial in the modal
+coordinates it takes more operations than the sum (``benchmarks/flexible.py``).
 
 Reference: A. A. Shabana, *Dynamics of Multibody Systems*, 3rd ed., 2005, chapter 5.
 """
@@ -30,6 +31,7 @@ from torchsko.mechanism.flexible.beam_shapes import (
     static_shapes,
 )
 from torchsko.mechanism.flexible.craig_bampton import condense, node_indices, reduce_model
+from torchsko.mechanism.flexible.equivalent_points import two_shortened_points
 from torchsko.mechanism.flexible.flexible_checks import (
     checked_array,
     refuse_asymmetry,
@@ -75,7 +77,7 @@ class FlexibleBody:
         >>> import torchsko as ts
         >>> beam = ts.FlexibleBody.beam(length=1.0, density=0.5, EI_y=2.0, EI_z=2.0, shapes=(2, 2))
         >>> beam
-        FlexibleBody(6 points, 4 modes: y1, y2, z1, z2; markers tip)
+        FlexibleBody(4 points, 4 modes: y1, y2, z1, z2; markers tip)
     """
 
     points: Any
@@ -158,7 +160,8 @@ class FlexibleBody:
         """A straight uniform beam along x, clamped to the body frame at x = 0.
 
         Deflections are at the tip [m], the twist is that of the tip [rad]. Bending includes the
-        foreshortening of the beam to second order.
+        foreshortening of the beam to second order. The mass points have the inertia of the beam; without
+        `polar_inertia` two of them have the foreshortening, and the others stand at the root.
 
         Args:
             length: [m].
@@ -184,8 +187,9 @@ class FlexibleBody:
         family = static_shapes if basis == "static" else clamped_shapes
         planes = [family(order, n) for order, n in zip((2, 2, 1), counts, strict=True)]
         n = max(counts)
-        # Exact for products of static shapes; mass of clamped shapes right to about 1e-8.
-        x, w = nodes(2 * n + (2 if basis == "static" else 5))
+        # Exact for products of static shapes, and of their foreshortening with rigid motions; mass of
+        # clamped shapes right to about 1e-8.
+        x, w = nodes(n + 2 if basis == "static" else 2 * n + 5)
         ends = {"tip": length} if markers is None else dict(markers)
         for name, place in ends.items():
             if not 0 <= place <= length:
@@ -200,18 +204,24 @@ class FlexibleBody:
             for stiffness, plane in zip((EI_y, EI_z, GJ), planes, strict=True)
         ]
         section = np.diag([1.0, 0.5, 0.5]) * polar_inertia * length
+        slopes, inertias = at.slopes, w[:, None, None] * section
+        points = (x, density * length * w, at.shapes, at.second_order)
+        if not inertias.any():
+            points = two_shortened_points(*points)
+            slopes, inertias = None, None
+        x, masses, displacements, second_order = points
         return FlexibleBody(
             points=np.stack([length * x, 0 * x, 0 * x], -1),
-            masses=density * length * w,
-            shapes=at.shapes,
+            masses=masses,
+            shapes=displacements,
             stiffness=_block_diagonal(blocks),
-            second_order=at.second_order,
+            second_order=second_order,
             markers={
                 name: Marker((place, 0.0, 0.0), *BeamMotion.of(planes, place / length, length).at_point())
                 for name, place in ends.items()
             },
-            slopes=at.slopes,
-            inertias=w[:, None, None] * section,
+            slopes=slopes,
+            inertias=inertias,
             modes=tuple(
                 f"{axis}{i + 1}" for axis, n in zip("yzx", counts, strict=True) for i in range(n)
             ),
@@ -346,7 +356,8 @@ class FlexibleBody:
     def reach(self) -> tuple[float, ...]:
         """Modal coordinates at which the largest displacement is `REACH` times the size of the body."""
         size = np.ptp(self._corners(), axis=0).max() or 1.0
-        most = np.abs(np.concatenate([self.shapes, size * self.slopes])).max((0, 1))
+        rows = [x for end in self.markers.values() for x in (end.shape, size * end.slope)]
+        most = np.abs(np.concatenate([*self.shapes, *(size * self.slopes), *rows])).max(0)
         return tuple((REACH * size / np.where(most > 0, most, 1.0)).tolist())
 
     def _rows(self) -> Array:

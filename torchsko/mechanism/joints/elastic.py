@@ -77,7 +77,7 @@ class Elastic(JointType):
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
         """Exponential of the slopes, and displacement to second order."""
-        shift = matvec(constants["shape"] + _slopes_of_shapes(constants, q / 2), q)
+        shift = matvec(constants["shape"], q) + matvec(_slopes_of_shapes(constants, q), q) / 2
         if not self.turning:
             return None, shift
         rotvec = matvec(constants["slope"], q)
