@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
+from report import origin
 from timing import processor_time
 
 import torchsko as ts
@@ -193,6 +194,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
+    print(origin(1))
     for seed in args.seeds:
         one_run(args, seed)
 

@@ -192,13 +192,22 @@ def test_a_field_has_a_gradient_exactly_where_it_matters(case, field: str) -> No
     value, ours = values[field], gradients[field]
     assert value.numel(), "the robot of this test has no such thing: give it one"
     tape = torch.func.grad(lambda x: loss({**values, field: x}, by_tape))(value)
-    assert worst((ours,), (tape,)) < 1e-10
+    pair = ours, tape
+    if (
+        field == "joint_rotation"
+    ):  # kernels and eager mode continue it differently to other matrices
+        pair = tuple(x - value @ (value.mT @ x + x.mT @ value) / 2 for x in pair)
+    assert worst(pair[:1], pair[1:]) < 1e-10
     g = torch.Generator().manual_seed(5)
     direction = torch.randn(value.shape, generator=g, dtype=torch.float64)
-    ahead, behind = (loss({**values, field: value + h * direction}) for h in (1e-6, -1e-6))
-    scale = 1 + float(ahead.abs()) + float(ours.abs().max())
-    assert abs(float((ahead - behind) / 2e-6 - (ours * direction).sum())) < 1e-7 * scale
-    assert bool(ours.any()) == bool(ahead != behind)
+    near, far = (
+        [loss({**values, field: value + sign * h * direction}) for sign in (1, -1)]
+        for h in (1e-6, 2e-6)
+    )
+    difference = (8 * (near[0] - near[1]) - (far[0] - far[1])) / 12e-6  # of fourth order
+    scale = 1 + float(near[0].abs()) + float(ours.abs().max())
+    assert abs(float(difference - (ours * direction).sum())) < 1e-7 * scale
+    assert bool(ours.any()) == bool(near[0] != near[1])
 
 
 class Root:

@@ -135,8 +135,8 @@ def _convert_captures(body: Callable[..., Any]) -> tuple[Callable[..., Any], lis
     """Convert captured tensors of a loop body to additional arguments.
 
     The body is traced below all transforms of torch.func or, in a backward pass, after they have ended.
-    Tensors become arguments if they belong to the enclosing trace, are inputs of the kernel, or are wrapped
-    by a transform. All others are constants.
+    Tensors become arguments if they belong to the enclosing trace, are inputs of the kernel, or are numbers
+    or conditions that a transform wraps. All others are constants, among them indices.
 
     Returns:
         A function that takes them as its last arguments, and the tensors.
@@ -146,7 +146,7 @@ def _convert_captures(body: Callable[..., Any]) -> tuple[Callable[..., Any], lis
         x
         for x in ObjectGraph(body).tensors()
         if isinstance(x, Symbolic)
-        or (is_wrapped(x) and x.is_floating_point())
+        or (is_wrapped(x) and (x.is_floating_point() or x.dtype == torch.bool))
         or any(isinstance(innermost(swap.replacement(x)), Symbolic) for swap in swaps)
     ]
     if not tensors:
