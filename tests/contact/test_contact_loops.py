@@ -34,6 +34,7 @@ def step(mech, q, qd):
     return after.q, after.qd
 
 
+@pytest.mark.nightly
 @pytest.mark.some(1)
 @pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
 def test_kernels_of_many_contacts_equal_eager_mode(cone):

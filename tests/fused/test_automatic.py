@@ -255,7 +255,7 @@ def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
     found, calls = [], []
 
     def law(t, q, qd):
-        calls.append(q.shape)
+        calls.append(1)
         return -gain * qd
 
     for whole in (True, False):
@@ -263,10 +263,10 @@ def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
         found.append(torch.autograd.grad(qs.square().sum(), [gain, *layer.parameters()]))
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
     counts = []
-    for _ in range(3):  # a kernel is compared with the law at some calls, as its time allows
-        calls.clear()
+    for _ in range(5):  # a kernel is compared with the law at some calls, as its time allows
+        before = len(calls)
         layer.rollout(ts.State(q, qd), law, steps=4, fused=True)
-        counts.append(len(calls))
+        counts.append(len(calls) - before)
     assert 0 in counts  # the kernel is there
     with pytest.raises(ts.FusedError, match="has no kernels"):
         ts.rollout(layer_of(arm, fused=False), ts.State(q, qd), law, steps=4, fused=True)
