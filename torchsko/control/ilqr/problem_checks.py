@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, ShapeError, TorchskoError, unknown_name
 from torchsko.integrators.argument_checks import accepts_arguments, resolve_step
 from torchsko.integrators.contact_integrator import ContactStep
@@ -49,10 +47,7 @@ def check_phases(phases: Any, kind: type) -> tuple[list[Mechanism], list[Step]]:
                 "Pass the same robot in each phase, held or free.",
             )
         robots.append(robot)
-        step = resolve_step(phase.method)
-        if isinstance(step, ContactStep) and step.contact is None:
-            step = replace(step, contact=ContactModel.of(robot))  # kernels cannot read the file
-        steps.append(step)
+        steps.append(resolve_step(phase.method))
     return robots, steps
 
 
