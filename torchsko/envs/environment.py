@@ -213,9 +213,10 @@ class Environment:
             The state with the other environments unchanged. It has no gradient to those that were reset.
         """
         _check(self, "mask", mask, state, (), torch.bool)
-        if _is_known_false(mask):
+        rows = _known_rows(mask)
+        if rows is not None and not len(rows):
             return state
-        episode, rows = state.episode + mask, _known_rows(mask)
+        episode = state.episode + mask
         state = state._replace(
             age=torch.where(mask, 0, state.age), episode=episode, ended=state.ended & ~mask
         )
@@ -311,19 +312,13 @@ def detached(tree: Tree) -> Tree:
 def _known_rows(mask: Tensor) -> Tensor | None:
     """Indices of the true entries, if they can be read without waiting for a device.
 
-    The first one is repeated up to `MIN_RESTARTED`.
+    The first one, if there is one, is repeated up to `MIN_RESTARTED`.
     """
     values = concrete_values(mask)
     if values is None:
         return None
     rows = torch.from_numpy(values.nonzero()[0])
-    return torch.cat([rows, rows[:1].expand(max(0, MIN_RESTARTED - len(rows)))])
-
-
-def _is_known_false(mask: Tensor) -> bool:
-    """True if no entry is true, and the values can be read without waiting for a device."""
-    values = concrete_values(mask)
-    return values is not None and not values.any()
+    return torch.cat([rows, *[rows[:1]] * (MIN_RESTARTED - len(rows))])
 
 
 def _check(

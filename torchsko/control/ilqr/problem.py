@@ -43,6 +43,7 @@ from torchsko.control.ilqr.segments import (
 )
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.mechanism_inputs import without_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,13 +266,15 @@ def optimal_control(
     segments = make_segments(
         phases, robots, steps, (dofs, bounds), (goal_shapes, series_shapes), fuse
     )
-    backward = backward_step if bounds is None else bounded_backward_step
+    backward, constant = backward_step, without_gradients(robot)
+    if bounds is not None:
+        backward = bounded_backward_step
     return OptimalControl(
         mech=robot,
         dofs=dofs,
         segments=segments,
-        backward=compiled(backward, robot, shapes, fuse),
-        costates=compiled(costate_step, robot, shapes, fuse),
+        backward=compiled(backward, constant, shapes, fuse),
+        costates=compiled(costate_step, constant, shapes, fuse),
         bounds=bounds,
         goals=goal_shapes,
         series=series_shapes,

@@ -244,7 +244,6 @@ def compiled(
     fn: Compiler, mech: Mechanism, shapes: Mapping[str, tuple[int, ...]], fuse: Compiler | None
 ) -> Compiler:
     """A function of the mechanism and tensors as a function of the tensors."""
-    mech = without_gradients(mech)
     if fuse is None:
         return partial(fn, mech)
     names = [name for name in inspect.signature(fn).parameters if name != "mech"]
