@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -51,19 +52,12 @@ def warn_unreached(problem: OptimalControl, q: Tensor) -> None:
 
 def _starts(problem: OptimalControl) -> Iterator[tuple[int, Segment]]:
     """The number and the first segment of each phase with constraints that have a placement."""
-    phase, before = -1, None
-    for s in problem.segments:
-        dynamics = s.functions.dynamics
-        # The second segment of a phase with an impact has the constraints of the first.
-        if before is not None and before.impact and before.constraints is dynamics.constraints:
-            before = dynamics
-            continue
-        phase, before = phase + 1, dynamics
-        held = dynamics.constraints
+    for phase, (first, *_) in groupby(problem.segments, lambda s: s.phase):
+        held = first.functions.dynamics.constraints
         if held is not None and not all(
             isinstance(link.kind, Still) for link in held.rows.structure.links
         ):
-            yield phase, s
+            yield phase, first
 
 
 def _errors(segment: Segment, q: Tensor) -> Iterator[tuple[str, str, Tensor]]:

@@ -82,6 +82,7 @@ class Segment:
 
     Attributes:
         mech: the mechanism.
+        phase: number of the phase.
         start: index of the first step.
         stop: index after the last step.
         functions: the functions in eager mode; the other attributes are compiled if a compiler is given.
@@ -89,6 +90,7 @@ class Segment:
     """
 
     mech: Mechanism
+    phase: int
     start: int
     stop: int
     functions: PhaseFunctions
@@ -147,7 +149,7 @@ def make_segments(
     """
     goals, series = extra
     segments: list[Segment] = []
-    for phase, mech, step in zip(phases, robots, steps, strict=True):
+    for number, (phase, mech, step) in enumerate(zip(phases, robots, steps, strict=True)):
         held = phase.mech.constraints if isinstance(phase.mech, HeldMechanism) else None
         dynamics = PhaseDynamics(held, phase.impact, phase.dt, step)
         forces = ["forces"] if dynamics.has_forces else []
@@ -164,9 +166,9 @@ def make_segments(
         stop = start + phase.steps
         if phase.impact and phase.steps > 1:  # the rest of the phase has kernels without the impact
             first = replace(parts, final=None)
-            segments.append(_segment(first, mech, start, start + 1, goals, series, fuse))
+            segments.append(_segment(first, mech, number, (start, start + 1), goals, series, fuse))
             parts, start = replace(parts, dynamics=replace(dynamics, impact=False)), start + 1
-        segments.append(_segment(parts, mech, start, stop, goals, series, fuse))
+        segments.append(_segment(parts, mech, number, (start, stop), goals, series, fuse))
     return tuple(segments)
 
 
@@ -204,8 +206,8 @@ def _inequalities(
 def _segment(
     parts: PhaseFunctions,
     mech: Mechanism,
-    start: int,
-    stop: int,
+    phase: int,
+    steps: tuple[int, int],
     goals: Mapping[str, tuple[int, ...]],
     series: Mapping[str, tuple[int, ...]],
     fuse: Compiler | None,
@@ -237,7 +239,7 @@ def _segment(
             fn = _with_argument_names(getattr(parts, name), names)
             functions[name] = compiled(fn, constant, shapes, fuse)
     functions["are_scalar"] = partial(parts.are_scalar, constant)
-    return Segment(mech, start, stop, source, **functions)
+    return Segment(mech, phase, *steps, source, **functions)
 
 
 def compiled(
