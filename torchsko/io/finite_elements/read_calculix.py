@@ -115,7 +115,7 @@ class _Deck:
         if not name or target.parent != self.folder or depth:
             raise RobotFileError(
                 f"line {line}: *INCLUDE of {name!r}.",
-                "A file may include files of its own folder, and these none.",
+                "A file may include files of its own folder. Included files include no others.",
                 "Copy the file into that folder, or insert its text.",
             )
         self.read(target, depth + 1)

@@ -1,7 +1,7 @@
 r"""Craig-Bampton reduction of a finite-element model to mass points and mass-orthonormal shapes.
 
-Motions of the free degrees of freedom are combinations of static constraint modes, which are the response to
-motions y = L u of the markers, and of the lowest normal modes of the model whose markers are held:
+Motions of the free degrees of freedom are combinations of static constraint modes and normal modes. Static
+modes are the response to motions y = L u of the markers; normal modes are those whose markers are held:
 
 .. math::
     u = K^{-1} L^* (L K^{-1} L^*)^{-1} y + \Phi p, \qquad L \Phi = 0.
@@ -25,11 +25,8 @@ import numpy as np
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.flexible.beam_shapes import Array
-from torchsko.mechanism.flexible.equivalent_points import fewest_rows
+from torchsko.mechanism.flexible.equivalent_points import RANK_TOLERANCE, fewest_rows
 from torchsko.mechanism.flexible.second_order import Loads, of_line, of_loads
-
-RANK_TOLERANCE = 1e-12
-"""Relative size below which an eigenvalue of a matrix of unit diagonal is rounding."""
 
 INERTIA_TOLERANCE = 1e-8
 """Largest error of the inertia of the mass points, relative to that of the finite-element model."""

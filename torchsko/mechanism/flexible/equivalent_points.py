@@ -11,7 +11,7 @@ import numpy as np
 from torchsko.mechanism.flexible.beam_shapes import Array
 
 RANK_TOLERANCE = 1e-12
-"""Singular values of F below this fraction of the largest are rounding; columns have unit length."""
+"""Relative size below which singular values and eigenvalues are rounding, of matrices with unit columns."""
 
 
 def fewest_rows(F: Array) -> Array:

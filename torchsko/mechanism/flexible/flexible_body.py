@@ -247,8 +247,8 @@ class FlexibleBody:
 
         Each node becomes a mass point. Its mass is from the diagonal of the mass matrix, scaled to the total
         mass. The positions of the points and their shapes are then corrected, by O(h^2) for elements of size
-        h, so that modal mass, total mass, center of mass, rotational inertia, and the coupling of modes to
-        the body frame are those of the whole mass matrix at rest. Fewer points then replace the nodes without
+        h. Modal mass, total mass, center of mass, rotational inertia, and the coupling of modes to the body
+        frame are then those of the whole mass matrix at rest. Fewer points then replace the nodes without
         rotational inertia that are not nodes of markers, at most 4 + 3 n for n modes without second-order
         shapes; the inertia stays the same at any deflection.
 
@@ -270,9 +270,9 @@ class FlexibleBody:
                 force at a marker. None leaves them out; such a body must not spin fast.
 
         Raises:
-            MechanismError: for matrices of other sizes, not symmetric or not positive semidefinite, an
-                unknown node, a root that leaves rigid-body motions, motions without mass, a mass matrix that
-                mass points near the nodes cannot represent, or nodes off a line without loads.
+            MechanismError: for matrices of other sizes, not symmetric or not positive semidefinite. On an
+                unknown node, a root that leaves rigid-body motions, motions without mass, or nodes off a line
+                without loads. On a mass matrix that mass points near the nodes cannot represent.
 
         Reference: R. R. Craig, M. C. C. Bampton, *Coupling of substructures for dynamic analyses*, AIAA
         Journal 6(7), 1968; O. Wallrapp, R. Schwertassek, *Representation of geometric stiffening in multibody
