@@ -5,7 +5,7 @@ Usage: python benchmarks/environments.py [--tasks Hopper-v5 ...] [--batch 1024] 
 
 The error is the largest difference of observations and rewards over 200 random steps of 4 environments, each
 one step after both had the same state; the solver of MuJoCo iterates to rounding. The speed is in steps of an
-environment per second of processor time, in float64 and float32, and with a gradient over 8 steps, beside
+environment per second of processor time, and with a gradient over 8 steps, in float64 and float32, beside
 ``SyncVectorEnv`` of Gymnasium with 16 environments. Actions are random. Ratios are medians over the passes of
 one interleaved run, with the extremes in brackets. The last lines are processor seconds from the start of a
 process to the end of the first update of SHAC, of ``environment_steps.py``.
@@ -122,8 +122,9 @@ def row(name: str, batch: int, passes: int, slot: float) -> str:
         "peer": (NUM_PEERS, peer_step(name)),
         "float64": (batch, own_step(name, torch.float64, batch)),
         "float32": (batch, own_step(name, torch.float32, batch)),
-        "gradient": (batch * HORIZON, own_step(name, torch.float64, batch, gradient=True)),
     }
+    for dtype in (torch.float64, torch.float32):
+        calls[f"gradient {dtype}"] = (batch * HORIZON, own_step(name, dtype, batch, gradient=True))
     seconds = interleaved({x: y[1] for x, y in calls.items()}, passes, slot, time.process_time)
     each = {x: [y / calls[x][0] for y in found] for x, found in seconds.items()}
     rates = {x: f"{1 / statistics.median(found):,.0f}" for x, found in each.items()}
@@ -142,8 +143,8 @@ def main() -> None:
     torch.set_num_threads(1)
     print(origin(1))
     print(
-        "\n| task | error | flags equal | Gymnasium [1/s] | float64 | float32 | gradient, float64 |"
-        "\n| --- | --- | --- | --- | --- | --- | --- |"
+        "\n| task | error | flags equal | Gymnasium [1/s] | float64 | float32 | gradient, float64 "
+        "| gradient, float32 |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for name in options.tasks:
         print(row(name, options.batch, options.passes, options.slot), flush=True)
