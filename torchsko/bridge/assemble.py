@@ -20,16 +20,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
 from torchsko.bridge.body_inertia import compensated_inertias
+from torchsko.bridge.body_momenta import gyroscopic_force
 from torchsko.bridge.joint_motion import gravity_accel
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import gather_entries
 
 
@@ -90,7 +89,7 @@ def tree_model(
         coriolis, gyro = torch.zeros_like(M[..., :1]), torch.zeros_like(M[..., :1])
     else:
         V, coriolis = state.velocity, state.coriolis_accel
-        gyro = _gyroscopic_force(M, V)
+        gyro = gyroscopic_force(M, V)
     if f_ext is not None:
         gyro = gyro - tree.layout.breadth_first(f_ext, -2)[..., None]
     return SKOModel(
@@ -106,15 +105,6 @@ def tree_model(
         straight=straight_rows(tree, H),
         aligned=aligned_joints(tree),
     )
-
-
-def _gyroscopic_force(M: Tensor, V: Tensor) -> Tensor:
-    """V x_f M V, `[*, n, 6, 1]`; of the momentum p, v x p is that of its part due to rotation."""
-    w, v = V.split(3, -2)
-    by_rotation = apply_blocks(M[..., :3], w)[..., 0]
-    p = by_rotation + apply_blocks(M[..., 3:], v)[..., 0]
-    moment, force = cross(w.mT, p.unflatten(-1, (2, 3))).unbind(-2)
-    return torch.cat([moment + cross(v[..., 0], by_rotation[..., 3:]), force], -1)[..., None]
 
 
 def straight_rows(mech: Mechanism, joint_map: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.hinge import apply_blocks
@@ -12,7 +13,7 @@ from torchsko.bridge.body_inertia import compensated_inertias
 from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.bridge.joint_motion import gravity_accel
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.spatial.motion import cross_force
+from torchsko.spatial.rotation import cross
 
 
 def body_momenta(state: Kinematics) -> tuple[Tensor, Tensor]:
@@ -39,6 +40,15 @@ def composite_momenta(state: Kinematics) -> Tensor:
     return composite_inertias_of(state) @ state.joint_map.mT
 
 
+def gyroscopic_force(M: Tensor, V: Tensor) -> Tensor:
+    """V x_f M V, `[*, n, 6, 1]`; of the momentum p, v x p is that of its part due to rotation."""
+    w, v = V.split(3, -2)
+    by_rotation = apply_blocks(M[..., :3], w)[..., 0]
+    p = by_rotation + apply_blocks(M[..., 3:], v)[..., 0]
+    moment, force = cross(w.mT, p.unflatten(-1, (2, 3))).unbind(-2)
+    return torch.cat([moment + cross(v[..., 0], by_rotation[..., 3:]), force], -1)[..., None]
+
+
 def joint_forces(state: Kinematics, qdd: Tensor, f_ext: Tensor | None) -> Tensor:
     """Force through every joint, A (M alpha + b), `[*batch, n, 6, 1]`.
 
@@ -46,7 +56,7 @@ def joint_forces(state: Kinematics, qdd: Tensor, f_ext: Tensor | None) -> Tensor
     """
     layout, M = state.tree.layout, state.inertia
     V, alpha = body_accels(state, qdd)
-    f = apply_blocks(M, alpha) + cross_force(V, apply_blocks(M, V))
+    f = apply_blocks(M, alpha) + gyroscopic_force(M, V)
     if f_ext is not None:
         f = f - layout.breadth_first(f_ext, -2)[..., None]
     return gather(layout, state.edge_weight, f)

@@ -32,6 +32,7 @@ from torchsko.algebra.operators.sweeps import gather, scatter, scatter_tilde
 from torchsko.algebra.recursions.lyapunov import forward_diag
 from torchsko.algebra.topology.gathering import join
 from torchsko.algorithms.motion_products import Motion
+from torchsko.bridge.body_momenta import gyroscopic_force
 from torchsko.bridge.joint_motion import gravity_accel, joint_bias_accels
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.joints.free import Free
@@ -118,7 +119,7 @@ def tangents(
     """
     layout, A, H, M = state.tree.layout, state.edge_weight, state.joint_map, inertia
     moved = joint_motions(state, tree_qdd, bend, gravity=True)
-    f = apply_blocks(M, moved.alpha) + cross_force(moved.V, apply_blocks(M, moved.V))
+    f = apply_blocks(M, moved.alpha) + gyroscopic_force(M, moved.V)
     if f_ext is not None:
         f = f - layout.breadth_first(f_ext, -2)[..., None]
     f = gather(layout, A, f)
