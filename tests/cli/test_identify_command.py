@@ -327,7 +327,8 @@ main(sys.argv[2:])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
-@pytest.mark.parametrize("writes", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.nightly
+@pytest.mark.parametrize("writes", [1, 2])
 def test_a_run_removes_the_temporary_files_of_killed_runs_only(files, writes):
     robot, log, out = files
     words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]

@@ -217,6 +217,7 @@ def test_feet_of_a_held_robot_stay_where_they_are_and_the_rest_reaches():
     assert found.residual.shape == (8, 3 + DOG.num_dof + 12)
 
 
+@pytest.mark.nightly
 def test_gradients_of_a_held_robot_are_differences_of_solutions():
     start = ts.integrate(DOG, BENT, 0.05 * draw(1, DOG.num_dof))
     com, way = ts.center_of_mass(DOG, start) + 0.01, draw(3, 3)

@@ -159,7 +159,10 @@ def fused_robot() -> tuple[ts.fused.FusedMechanism, ts.Mechanism]:
     return ts.fuse(mech, inputs=FIELDS), mech
 
 
-CASES = [(robot, batch) for robot in (eager_robot, fused_robot) for batch in ((), (2,))]
+CASES = [
+    *((eager_robot, batch) for batch in ((), (2,))),
+    *(pytest.param((fused_robot, batch), marks=pytest.mark.nightly) for batch in ((), (2,))),
+]
 
 
 @pytest.fixture(

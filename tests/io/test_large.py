@@ -142,6 +142,7 @@ def model(parents: list[int]) -> str:
     return f"<mujoco><worldbody>{body(0)}</worldbody></mujoco>"
 
 
+@pytest.mark.nightly
 def test_a_humanoid_of_40_dofs_loads_within_300_ms_in_mjcf():
     pytest.importorskip("mujoco")
     legs = [0, *range(1, 6), 0, *range(7, 12)]
