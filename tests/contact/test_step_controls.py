@@ -64,6 +64,7 @@ def test_steps_and_rollouts_with_the_controls_of_a_file_equal_those_of_mujoco(in
     assert found.constraint_forces.abs().max() > 1
 
 
+@pytest.mark.nightly
 def test_a_rollout_in_one_kernel_takes_the_steps_of_the_file():
     mech, start, q, qd, _ = leg("implicitfast")
     fast = ts.fuse(mech)

@@ -206,6 +206,7 @@ def lean(dog: HeldMechanism, start: Tensor, com: Tensor) -> ts.control.IKResult:
     return ts.inverse_kinematics(dog, start, goals, **options)
 
 
+@pytest.mark.nightly
 def test_feet_of_a_held_robot_stay_where_they_are_and_the_rest_reaches():
     start = ts.integrate(DOG, BENT, 0.05 * draw(1, 8, DOG.num_dof))
     com = ts.center_of_mass(DOG, start) + 0.02 * draw(2, 8, 3)

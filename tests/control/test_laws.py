@@ -505,6 +505,7 @@ def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("law", ["whole body", "impedance"])
+@pytest.mark.nightly
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
     """Traced by torch.compile in one graph, and to a kernel."""
     rail = mechanism_of_two_slides()

@@ -149,6 +149,7 @@ def test_exact_iterations_converge_as_newtons_do(of):
     assert norms[0] > 1e-5 and all(b < a**1.5 for a, b in itertools.pairwise(norms))
 
 
+@pytest.mark.nightly
 def test_kernels_and_batches_find_what_eager_problems_of_one_sample_find():
     given, options = task(2), {"max_iterations": 3}
     fused = ts.control.ilqr(problem_of(fuse=ts.fuse), *given, **options)
@@ -189,6 +190,7 @@ def soft_problem(mech, steps, **options):
     return ts.control.optimal_control([phase], actuated=["leg"], **options)
 
 
+@pytest.mark.nightly
 def test_phases_of_soft_contact_are_those_of_the_contact_step():
     mech, step, steps = FOOT, ts.ContactStep(), 12
     problem = soft_problem(mech, steps)

@@ -183,6 +183,7 @@ def test_closed_form_derivatives_are_those_of_the_dynamics(robot):
         assert (x - y).abs().max() < 1e-9 * y.abs().max()
 
 
+@pytest.mark.nightly
 def test_the_implicit_midpoint_rule_is_stable_for_stiff_modes():
     """A step of half a radian of the slowest mode, where explicit steps diverge."""
     mech = planar((2, 0), gravity=(0, 0, 0))

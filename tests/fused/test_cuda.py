@@ -91,10 +91,10 @@ def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every
             torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("every", [1, pytest.param(5, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("every", [1, 5])
 @pytest.mark.parametrize(
-    "mech",
-    [pytest.param(TWO, id="two joints"), pytest.param(ARM, id="panda", marks=pytest.mark.nightly)],
+    "mech", [pytest.param(TWO, id="two joints"), pytest.param(ARM, id="panda")]
 )
 def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, mech, every):
     q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(0))

@@ -108,6 +108,7 @@ def test_kernels_agree_with_the_interpreter(program, dtype, width):
     compare(found, evaluate(program, inputs), 1e-11 if dtype == torch.float64 else 2e-3)
 
 
+@pytest.mark.nightly
 def test_cuda_agrees_with_the_interpreter(program):
     inputs = [inputs_of(block, 3, k) for k, block in enumerate(BLOCKS.values())]
     launch = launch_on_cpu(cuda_plan(program), 64)

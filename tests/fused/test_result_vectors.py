@@ -88,6 +88,7 @@ def test_threads_share_the_pool(arm, fast):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
+@pytest.mark.nightly
 def test_the_pool_is_bounded(arm, fast):
     q = some(arm, 0, 60_000)[0]
     fast.mass_matrix(q)

@@ -83,6 +83,7 @@ def test_positions_alone_give_the_robot_within_three_deviations(measured, fits):
         assert (s < 0.02 * NUMBERS).all()
 
 
+@pytest.mark.nightly
 def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fits):
     away, size = off(fits["shooting"], measured[0])
     for method in ("physical", "wls"):
@@ -441,6 +442,7 @@ def test_accelerated_steps_of_a_linear_map_converge_to_its_fixed_point():
     assert away[-1] < 1e-6
 
 
+@pytest.mark.nightly
 def test_a_fit_that_has_not_converged_reports_its_last_step(measured, monkeypatch):
     _, nominal, log = measured
     monkeypatch.setattr(estimate, "MAX_ITERATIONS", 1)
@@ -467,6 +469,7 @@ def test_shooting_stops_at_its_time_limit_with_the_best_parameters_so_far(measur
 
 
 @pytest.mark.usefixtures("fits")
+@pytest.mark.nightly
 def test_progress_of_shooting_moves_with_its_iterations(progress):
     steps = [share for text, share in progress if "standard errors" in text and "last step" in text]
     assert len(set(steps)) == len(steps) > 2

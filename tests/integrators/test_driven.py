@@ -223,7 +223,8 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
 
 
-@pytest.mark.parametrize("kind", ["module", pytest.param("function", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["module", "function"])
 def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
     """Regression: Dynamo traced the kernel compiler and failed."""
     mech = random_mechanism(["revolute", "revolute"], [-1, 0])
