@@ -29,10 +29,10 @@ POINTS = 10
 """Evaluations of a run."""
 
 
-def one_run(task, algorithm, seed, minutes, num_envs, path):
+def one_run(task, algorithm, seed, minutes, path):
     """Train, and write time and return in MuJoCo at the evaluations."""
     began = time.process_time()
-    env = ts.envs.make(task, num_envs, seed=seed, dtype=torch.float32)
+    env = ts.envs.make(task, num_envs=64, seed=seed, dtype=torch.float32)
     options = env.task.shac_options if algorithm == "shac" else {}
     run = Run.begin(ALGORITHMS[algorithm](**options).learner(env, seed, Processes()))
     points, budget = [], 60 * minutes
@@ -134,7 +134,6 @@ def main():
     parser.add_argument("--algorithms", nargs="+", default=("shac", "ppo"))
     parser.add_argument("--seeds", nargs="*", type=int, default=(1, 2, 3))
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("policies"))
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -144,7 +143,7 @@ def main():
             for algorithm in args.algorithms:
                 path = args.out / f"{task}-{algorithm}-{args.minutes:g}-{seed}.json"
                 if not path.exists():  # runs in the folder are not repeated
-                    one_run(task, algorithm, seed, args.minutes, args.num_envs, path)
+                    one_run(task, algorithm, seed, args.minutes, path)
     runs = read(args.out)
     table(runs)
     picture(runs, args.out / "policies.png")

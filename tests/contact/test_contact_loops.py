@@ -35,7 +35,6 @@ def step(mech, q, qd):
 
 
 @pytest.mark.nightly
-@pytest.mark.some(1)
 @pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
 def test_kernels_of_many_contacts_equal_eager_mode(cone):
     """At states on the floor, of chains that are curled, and in flight."""

@@ -503,9 +503,8 @@ def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
     agree(adapted(thought, gains), each, 1e-12)
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("law", ["whole body", "impedance"])
 @pytest.mark.nightly
+@pytest.mark.parametrize("law", ["whole body", "impedance"])
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
     """Traced by torch.compile in one graph, and to a kernel."""
     rail = mechanism_of_two_slides()

@@ -93,9 +93,7 @@ def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("every", [1, 5])
-@pytest.mark.parametrize(
-    "mech", [pytest.param(TWO, id="two joints"), pytest.param(ARM, id="panda")]
-)
+@pytest.mark.parametrize("mech", [TWO, ARM], ids=["two joints", "panda"])
 def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, mech, every):
     q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(0))
     tau = torch.randn(20, mech.num_dof, dtype=q.dtype)

@@ -83,7 +83,6 @@ def test_positions_alone_give_the_robot_within_three_deviations(measured, fits):
         assert (s < 0.02 * NUMBERS).all()
 
 
-@pytest.mark.nightly
 def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fits):
     away, size = off(fits["shooting"], measured[0])
     for method in ("physical", "wls"):
@@ -469,7 +468,6 @@ def test_shooting_stops_at_its_time_limit_with_the_best_parameters_so_far(measur
 
 
 @pytest.mark.usefixtures("fits")
-@pytest.mark.nightly
 def test_progress_of_shooting_moves_with_its_iterations(progress):
     steps = [share for text, share in progress if "standard errors" in text and "last step" in text]
     assert len(set(steps)) == len(steps) > 2

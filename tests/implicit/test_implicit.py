@@ -196,9 +196,8 @@ def test_a_field_has_a_gradient_exactly_where_it_matters(case, field: str) -> No
     assert value.numel(), "the robot of this test has no such thing: give it one"
     tape = torch.func.grad(lambda x: loss({**values, field: x}, by_tape))(value)
     pair = ours, tape
-    if (
-        field == "joint_rotation"
-    ):  # kernels and eager mode continue it differently to other matrices
+    if field == "joint_rotation":
+        # Kernels and eager mode continue it differently to matrices that are not rotations.
         pair = tuple(x - value @ (value.mT @ x + x.mT @ value) / 2 for x in pair)
     assert worst(pair[:1], pair[1:]) < 1e-10
     g = torch.Generator().manual_seed(5)

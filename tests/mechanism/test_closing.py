@@ -131,7 +131,6 @@ def test_rollouts_of_loops_that_are_not_finite_are_reported(rate: float) -> None
 
 
 @pytest.mark.nightly
-@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
 def test_linear_models_of_steps_are_their_derivatives_along_the_manifold(method: str) -> None:
     mech = four_bar(base=True)

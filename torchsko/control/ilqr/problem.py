@@ -266,9 +266,8 @@ def optimal_control(
     segments = make_segments(
         phases, robots, steps, (dofs, bounds), (goal_shapes, series_shapes), fuse
     )
-    backward, constant = backward_step, without_gradients(robot)
-    if bounds is not None:
-        backward = bounded_backward_step
+    backward = backward_step if bounds is None else bounded_backward_step
+    constant = without_gradients(robot)
     return OptimalControl(
         mech=robot,
         dofs=dofs,
